@@ -1,0 +1,22 @@
+"""Capsule layers as modules, each with its equation.
+
+Between layers, poses travel as *capsule maps*: (batch, cols, channels, rows, height, width). Left multiplication acts on
+each column of a pose by itself, so with the columns beside the batch a capsule layer is an ordinary 2-D operation on
+(batch·cols, channels·rows, height, width), and both views are free.
+"""
+
+from shortcaps.layers.conv import CapsuleConvolution
+from shortcaps.layers.dropout import CapsuleDropout
+from shortcaps.layers.local import LocalBlock
+from shortcaps.layers.primary import ActivatedPrimaryCapsules, PrimaryCapsules, Stem
+from shortcaps.layers.shortcut import ShortcutRouting
+
+__all__ = [
+    "ActivatedPrimaryCapsules",
+    "CapsuleConvolution",
+    "CapsuleDropout",
+    "LocalBlock",
+    "PrimaryCapsules",
+    "ShortcutRouting",
+    "Stem",
+]

@@ -1,0 +1,73 @@
+"""Capsule convolution with patch-wise voting (Hinton et al., 2018): one routing problem for each output position."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from shortcaps.layers.maps import patches
+from shortcaps.layers.thresholds import Thresholds
+from shortcaps.routing import Capsules, Routing
+from shortcaps.routing.paths import check_path, make_votes
+
+
+class CapsuleConvolution(Thresholds, nn.Module):
+    """Every capsule inside the kernel votes for every output capsule at that position.
+
+    transform: (kernel, kernel, in_channels, out_channels, rows, rows)
+    gain: how much larger than its pose a vote is before training
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel: tuple[int, int],
+        stride: int,
+        routing: Routing,
+        pose: int = 4,
+        *,
+        gain: float = 1.0,
+        path: str = "auto",
+    ) -> None:
+        super().__init__()
+        self.stride, self.routing, self.gain, self.path = stride, routing, gain, check_path(path)
+        self.transform = nn.Parameter(torch.empty(*kernel, in_channels, out_channels, pose, pose))
+        self.add_thresholds(routing.thresholds(activates=True), out_channels)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        nn.init.normal_(self.transform, std=self.gain * self.transform.shape[-1] ** -0.5)
+
+    def forward(
+        self, maps: Tensor, activations: Tensor | None = None, *, keep_coefficients: bool = False
+    ) -> tuple[Tensor, Tensor, Capsules]:
+        """Maps and activations (batch, out_channels, height', width') of the next layer, and the routing's result.
+
+        The result is one routing problem for each sample and position, in that order; its inputs are ordered by
+        (kernel row, kernel column, channel).
+        """
+        height, width, channels, _, rows, _ = self.transform.shape
+        windows = patches(maps, (height, width), self.stride)
+        batch, out_height, out_width = windows.shape[:3]
+        problems, groups = batch * out_height * out_width, height * width * channels
+        votes = make_votes(
+            windows.reshape(problems, groups, 1, rows, maps.shape[1]), self.transform.flatten(0, 2), self.path
+        )
+        if activations is not None:
+            seen = patches(activations[:, None, :, None], (height, width), self.stride)
+            activations = seen.reshape(problems, groups)
+        capsules = self.routing(
+            votes, activations=activations, thresholds=self.thresholds(), keep_coefficients=keep_coefficients
+        )
+        assert capsules.activation is not None, "activations were asked for"
+        next_maps = capsules.pose.unflatten(0, (batch, out_height, out_width)).permute(0, 5, 3, 4, 1, 2)
+        next_activations = capsules.activation.unflatten(0, (batch, out_height, out_width)).permute(0, 3, 1, 2)
+        return next_maps, next_activations, capsules
+
+    def extra_repr(self) -> str:
+        height, width, channels, outputs, rows, _ = self.transform.shape
+        return (
+            f"{channels} → {outputs}, kernel={height}x{width}, stride={self.stride}, pose={rows}, "
+            f"routing={self.routing}, path={self.path!r}"
+        )

@@ -1,0 +1,40 @@
+"""Capsule dropout: a capsule is dropped whole or not at all."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+class CapsuleDropout(nn.Module):
+    """In training, zeroes each capsule (one sample, channel and position; all its numbers) with probability `p`.
+
+    The others grow by 1 / (1 - p), so that sums keep their expectation. Activations, where there are any, are dropped
+    with their pose, but not rescaled: they are probabilities.
+    """
+
+    def __init__(self, p: float = 0.2) -> None:
+        super().__init__()
+        if not 0 <= p < 1:
+            raise ValueError(f"dropout {p} is not a probability below 1, e.g. 0.2")
+        self.p = p
+
+    def forward(self, maps: Tensor) -> Tensor:
+        if not self.training or self.p == 0:
+            return maps
+        return maps * (self._kept(maps) / (1 - self.p))
+
+    def drop_with_activations(self, maps: Tensor, activations: Tensor) -> tuple[Tensor, Tensor]:
+        """The same capsules dropped from maps and from their activations (batch, channels, height, width)."""
+        if not self.training or self.p == 0:
+            return maps, activations
+        kept = self._kept(maps)
+        return maps * (kept / (1 - self.p)), activations * kept[:, 0, :, 0]
+
+    def _kept(self, maps: Tensor) -> Tensor:
+        batch, _, channels, _, height, width = maps.shape
+        draws = torch.rand((batch, 1, channels, 1, height, width), device=maps.device)
+        return (draws >= self.p).to(maps.dtype)
+
+    def extra_repr(self) -> str:
+        return f"p={self.p}"

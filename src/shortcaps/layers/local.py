@@ -1,0 +1,58 @@
+"""Local capsule block, Eq. (2)–(3): capsules of the next layer without routing, and pre-voted capsules for a shortcut."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from shortcaps.layers.maps import squash_map
+
+
+class LocalBlock(nn.Module):
+    """Depth-wise capsule convolution, then a point-wise mix of channels.
+
+    transform: (in_channels, kernel, kernel, rows, rows), one matrix for each channel and kernel offset
+    mix: (out_channels, in_channels), the trained coefficients `r` of Eq. (2), shared by all positions
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel: tuple[int, int],
+        stride: int = 1,
+        pose: int = 4,
+        *,
+        squashes: bool = False,
+    ) -> None:
+        super().__init__()
+        self.stride, self.squashes = stride, squashes
+        self.transform = nn.Parameter(torch.empty(in_channels, *kernel, pose, pose))
+        self.mix = nn.Parameter(torch.empty(out_channels, in_channels))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Sums of independent poses keep their scale."""
+        _, height, width, _, rows = self.transform.shape
+        nn.init.normal_(self.transform, std=(height * width * rows) ** -0.5)
+        nn.init.normal_(self.mix, std=self.mix.shape[1] ** -0.5)
+
+    def forward(self, maps: Tensor) -> tuple[Tensor, Tensor]:
+        """Maps of the next layer, and the pre-voted maps they are mixed from."""
+        pre_voted = self.pre_vote(maps)
+        mixed = self.mix @ pre_voted.flatten(3)  # Eq. (2)
+        next_maps = mixed.unflatten(3, pre_voted.shape[3:])
+        return (squash_map(next_maps) if self.squashes else next_maps), pre_voted
+
+    def pre_vote(self, maps: Tensor) -> Tensor:
+        """Eq. (3). Left multiplication is a 2-D convolution of each column, so this is one grouped `conv2d`."""
+        batch, cols, channels, rows, height, width = maps.shape
+        weight = self.transform.permute(0, 3, 4, 1, 2).flatten(0, 1)
+        folded = maps.reshape(batch * cols, channels * rows, height, width)
+        pre_voted = F.conv2d(folded, weight, stride=self.stride, groups=channels)
+        return pre_voted.unflatten(1, (channels, rows)).unflatten(0, (batch, cols))
+
+    def extra_repr(self) -> str:
+        channels, height, width, rows, _ = self.transform.shape
+        return f"{channels} → {self.mix.shape[0]}, kernel={height}x{width}, stride={self.stride}, pose={rows}"

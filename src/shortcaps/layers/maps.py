@@ -1,0 +1,34 @@
+"""Views and operations on capsule maps (batch, cols, channels, rows, height, width)."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from shortcaps.routing import pose_length
+
+
+def split_into_capsules(features: Tensor, channels: int, pose: int) -> Tensor:
+    """Feature maps (batch, cols·channels·rows, height, width) as capsule maps."""
+    return features.unflatten(1, (pose, channels, pose))
+
+
+def squash_map(maps: Tensor) -> Tensor:
+    """`squash` of every pose in the map."""
+    length = pose_length(maps.movedim((1, 3), (-2, -1)))[:, None, :, None]
+    return maps * (length / (1 + length.square()))
+
+
+def poses_by_channel(maps: Tensor) -> Tensor:
+    """(batch, channels, height·width, rows, cols): the members of a channel are its positions."""
+    return maps.permute(0, 2, 4, 5, 3, 1).flatten(2, 3)
+
+
+def capsules_at_one_position(maps: Tensor) -> Tensor:
+    """(batch, channels, rows, cols), of a map whose height and width are 1."""
+    return maps.squeeze(-1).squeeze(-1).permute(0, 2, 3, 1)
+
+
+def patches(maps: Tensor, kernel: tuple[int, int], stride: int) -> Tensor:
+    """What each output position sees: (batch, height', width', kernel, kernel, channels, rows, cols), as a view."""
+    windows = maps.unfold(4, kernel[0], stride).unfold(5, kernel[1], stride)
+    return windows.permute(0, 4, 5, 6, 7, 2, 3, 1)

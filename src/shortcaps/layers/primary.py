@@ -1,0 +1,54 @@
+"""From images to the first capsules."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from shortcaps.layers.maps import split_into_capsules, squash_map
+
+
+class Stem(nn.Module):
+    """The backbone below the capsules: one convolution, ReLU, batch norm."""
+
+    def __init__(self, in_channels: int, channels: int, kernel: int, stride: int) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(in_channels, channels, kernel, stride)
+        self.norm = nn.BatchNorm2d(channels)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.norm(torch.relu(self.convolution(images)))
+
+
+class PrimaryCapsules(nn.Module):
+    """Primary capsules of the shortcut network: 1x1 convolution, ReLU, batch norm, read as poses."""
+
+    def __init__(self, in_channels: int, channels: int, pose: int = 4) -> None:
+        super().__init__()
+        self.channels, self.pose = channels, pose
+        self.convolution = nn.Conv2d(in_channels, channels * pose * pose, 1)
+        self.norm = nn.BatchNorm2d(channels * pose * pose)
+
+    def forward(self, features: Tensor) -> Tensor:
+        features = self.norm(torch.relu(self.convolution(features)))
+        return split_into_capsules(features, self.channels, self.pose)
+
+
+class ActivatedPrimaryCapsules(nn.Module):
+    """Primary capsules of the sequential network: poses and, where the routing uses them, activations.
+
+    `squashes` is for routings that read the activation off the pose's length.
+    """
+
+    def __init__(self, in_channels: int, channels: int, pose: int = 4, *, activates: bool, squashes: bool) -> None:
+        super().__init__()
+        self.channels, self.pose_size, self.squashes = channels, pose, squashes
+        self.pose = nn.Conv2d(in_channels, channels * pose * pose, 1, bias=False)
+        self.activation = nn.Conv2d(in_channels, channels, 1, bias=False) if activates else None
+
+    def forward(self, features: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Capsule maps, and activations (batch, channels, height, width) or None."""
+        maps = split_into_capsules(self.pose(features), self.channels, self.pose_size)
+        if self.squashes:
+            maps = squash_map(maps)
+        return maps, None if self.activation is None else torch.sigmoid(self.activation(features))

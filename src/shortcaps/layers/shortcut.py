@@ -1,0 +1,60 @@
+"""Global capsule block, Eq. (4)–(5): local capsules vote for the class capsules directly."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from shortcaps.layers.maps import poses_by_channel
+from shortcaps.layers.thresholds import Thresholds
+from shortcaps.routing import Capsules, Routing, Votes
+from shortcaps.routing.paths import check_path, make_votes
+
+
+class ShortcutRouting(Thresholds, nn.Module):
+    """Updates the class capsules from the pre-voted capsules of one layer.
+
+    transform: (channels, classes, rows, rows), one matrix for each channel and class, shared by all positions
+    activates: whether the activation of this block's capsules is ever read
+    gain: how much larger than its pose a vote is before training
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        classes: int,
+        routing: Routing,
+        pose: int = 4,
+        *,
+        activates: bool = True,
+        gain: float = 1.0,
+        path: str = "auto",
+    ) -> None:
+        super().__init__()
+        self.routing, self.activates, self.gain, self.path = routing, activates, gain, check_path(path)
+        self.transform = nn.Parameter(torch.empty(channels, classes, pose, pose))
+        self.add_thresholds(routing.thresholds(activates=activates), classes)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        nn.init.normal_(self.transform, std=self.gain * self.transform.shape[-1] ** -0.5)
+
+    def votes(self, pre_voted: Tensor) -> Votes:
+        """Eq. (4) for pre-voted maps. The votes of a layer are the same in every pass, so a network makes them once."""
+        return make_votes(poses_by_channel(pre_voted), self.transform, self.path)
+
+    def forward(
+        self, votes: Votes, start: Tensor | None, *, activate: bool | None = None, keep_coefficients: bool = False
+    ) -> Capsules:
+        """Class capsules from these votes and the latest class capsules (batch, classes, rows, cols)."""
+        return self.routing(
+            votes,
+            start=start,
+            thresholds=self.thresholds(),
+            activate=self.activates if activate is None else activate,
+            keep_coefficients=keep_coefficients,
+        )
+
+    def extra_repr(self) -> str:
+        channels, classes, rows, _ = self.transform.shape
+        return f"{channels} → {classes}, pose={rows}, routing={self.routing}, path={self.path!r}"

@@ -1,0 +1,87 @@
+"""What the shortcut and the sequential network have in common: the way in, the way out, the summary."""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from shortcaps.models.plan import Plan
+from shortcaps.models.summary import Summary
+from shortcaps.routing import Routing
+
+
+@dataclass
+class ClassCapsules:
+    """The class capsules of a batch of images.
+
+    pose: (batch, classes, rows, cols)
+    activation: (batch, classes), the probabilities
+    coefficients: how the lower capsules were weighed, for each block, where asked for.
+        Shortcut network: (batch, passes, classes, channels, height, width) for each shortcut.
+        Sequential network: (batch, outputs, height, width, kernel, kernel, channels) for each capsule layer.
+    """
+
+    pose: Tensor
+    activation: Tensor
+    coefficients: tuple[Tensor, ...] | None = None
+
+
+class CapsuleNetwork(nn.Module, ABC):
+    """Images (batch, channels, height, width) in 0–1 to class probabilities (batch, classes) in 0–1."""
+
+    shortcut: bool
+
+    def __init__(self, plan: Plan, routing: Routing, path: str) -> None:
+        super().__init__()
+        self.plan, self.routing, self.path = plan, routing, path
+        self._range_checked = False
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.capsules(images, keep_coefficients=False).activation
+
+    def capsules(self, images: Tensor, *, keep_coefficients: bool = True) -> ClassCapsules:
+        """The class capsules themselves: poses, activations and, unless declined, the routing coefficients."""
+        self._check_images(images)
+        return self._capsules(images, keep_coefficients)
+
+    @abstractmethod
+    def _capsules(self, images: Tensor, keep_coefficients: bool) -> ClassCapsules: ...
+
+    @abstractmethod
+    def summary(self) -> Summary:
+        """Layer by layer: shape, parameters, the votes a plain implementation would have built, multiply–adds.
+
+        Printing it shows a table; its fields are there for code.
+        """
+
+    def _check_images(self, images: Tensor) -> None:
+        expected = (self.plan.channels, *self.plan.image_size)
+        if images.ndim != 4:
+            raise ValueError(
+                f"images have shape {tuple(images.shape)}: this network takes (batch, {', '.join(map(str, expected))})"
+                + ("; for one image use images.unsqueeze(0)" if tuple(images.shape) == expected else "")
+            )
+        if tuple(images.shape[1:]) != expected:
+            raise ValueError(
+                f"images are {'x'.join(map(str, images.shape[1:]))}, but this network was made for "
+                f"{'x'.join(map(str, expected))} (channels x height x width): "
+                "create it with that image_size and channels, or resize the images"
+            )
+        if not images.is_floating_point():
+            raise TypeError(f"images are {images.dtype}: give floats in 0–1, e.g. images.float() / 255")
+        # Looking at the values waits for an accelerator, so there it is done for the first batch only.
+        if torch.compiler.is_compiling() or (self._range_checked and images.device.type != "cpu"):
+            return
+        self._range_checked = True
+        if images.numel():
+            low, high = images.detach().aminmax()
+            if low < 0 or high > 1:
+                warnings.warn(
+                    f"image values run from {low.item():.3g} to {high.item():.3g}: this network expects 0 to 1, "
+                    "e.g. images / 255",
+                    stacklevel=3,
+                )

@@ -1,0 +1,58 @@
+"""The paper's networks by name, and `create_model`."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+from shortcaps.models.network import CapsuleNetwork
+from shortcaps.models.plan import Architecture, Size, make_plan
+from shortcaps.models.sequential import SequentialNetwork
+from shortcaps.models.shortcut import ShortcutNetwork
+from shortcaps.routing import Routing, make_routing
+
+PRESETS: dict[str, Architecture] = {
+    "baseline": Architecture(capsule_channels=(8, 16, 16)),
+    "expanded": Architecture(capsule_channels=(32, 32, 32)),
+}
+
+
+def create_model(
+    preset: str | Architecture = "baseline",
+    *,
+    routing: str | Routing = "fuzzy",
+    shortcut: bool = True,
+    image_size: int | Size = 28,
+    channels: int = 1,
+    classes: int = 10,
+    path: str = "auto",
+    **changes: Any,
+) -> CapsuleNetwork:
+    """A network of the paper, for images of any size.
+
+    preset: `baseline` (23k parameters), `expanded` (68k), or an `Architecture` of your own
+    routing: `attention`, `dynamic`, `fuzzy`, `em`, or a `Routing` with settings of your own
+    shortcut: local capsules vote for the classes directly; otherwise capsule layers route one after another
+    path: how votes are computed, `auto`, `factored` or `dense`; the numbers are the same
+    changes: any setting of `Architecture`, e.g. `pose=3`, `passes=1`, `iterations=3`, `dropout=0`
+
+    >>> import shortcaps
+    >>> model = shortcaps.create_model("baseline", routing="fuzzy", image_size=40)
+    >>> sum(p.numel() for p in model.parameters())
+    29994
+    """
+    if isinstance(preset, str):
+        if preset not in PRESETS:
+            raise ValueError(f"unknown preset {preset!r}: choose one of {', '.join(PRESETS)}")
+        preset = PRESETS[preset]
+    known = [setting.name for setting in fields(Architecture)]
+    for name in changes:
+        if name not in known:
+            raise TypeError(f"a network has no setting {name!r}: it has {', '.join(known)}")
+    if isinstance(routing, Routing) and "iterations" in changes:
+        raise TypeError(f"iterations are given twice: {changes['iterations']} and in {routing}")
+    architecture = replace(preset, **changes)
+    if isinstance(routing, str):
+        routing = make_routing(routing, iterations=architecture.iterations)
+    plan = make_plan(architecture, image_size, channels, classes)
+    return (ShortcutNetwork if shortcut else SequentialNetwork)(plan, routing, path=path)

@@ -1,0 +1,44 @@
+"""Attention routing, Eq. (5)–(7) and (11): an input attends to the outputs its votes agree with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from shortcaps.routing.base import Capsules, Routing, equal_shares, pose_length, scaled_by_activation, squash
+from shortcaps.routing.votes import Votes
+
+
+@dataclass(frozen=True)
+class Attention(Routing):
+    """Each iteration attends anew: the scores come from the latest higher capsules alone, earlier ones are forgotten."""
+
+    name = "attention"
+    squashes = True
+
+    def sweeps(self, *, from_start: bool) -> int:
+        """Eq. (6) and Eq. (5) in each iteration; from scratch the first needs no Eq. (6)."""
+        return 2 * self.iterations - (0 if from_start else 1)
+
+    def route(
+        self,
+        votes: Votes,
+        start: Tensor | None,
+        activations: Tensor | None,
+        thresholds: Mapping[str, Tensor],
+        activate: bool,
+    ) -> Capsules:
+        pose = start
+        for _ in range(self.iterations):
+            if pose is None:
+                coefficients = equal_shares(votes)
+            else:
+                scores = votes.agreement(pose)  # Eq. (6)
+                coefficients = scores.softmax(-1)  # Eq. (7), over the outputs
+            weights = scaled_by_activation(coefficients, activations)
+            pose = squash(votes.weighted_sum(weights))  # Eq. (5), and the squash of Eq. (11)
+        assert pose is not None, "there is at least one iteration"
+        activation = pose_length(pose) if activate else None  # Eq. (11)
+        return Capsules(pose, activation, coefficients, memberships=coefficients)

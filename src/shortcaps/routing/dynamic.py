@@ -1,0 +1,44 @@
+"""Dynamic routing (Sabour et al., 2017) from the latest higher capsules: agreement is remembered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from shortcaps.routing.base import Capsules, Routing, pose_length, scaled_by_activation, squash
+from shortcaps.routing.votes import Votes
+
+
+@dataclass(frozen=True)
+class Dynamic(Routing):
+    """Each iteration adds its agreement to the scores of the iterations before."""
+
+    name = "dynamic"
+    squashes = True
+
+    def sweeps(self, *, from_start: bool) -> int:
+        """Agreement and sum in each iteration; from scratch the first has no agreement."""
+        return 2 * self.iterations - (0 if from_start else 1)
+
+    def route(
+        self,
+        votes: Votes,
+        start: Tensor | None,
+        activations: Tensor | None,
+        thresholds: Mapping[str, Tensor],
+        activate: bool,
+    ) -> Capsules:
+        pose = start
+        scores = torch.zeros((votes.batch, votes.inputs, votes.outputs), dtype=votes.dtype, device=votes.device)
+        for _ in range(self.iterations):
+            if pose is not None:
+                scores = scores + votes.agreement(pose)  # b ← b + <v, g>
+            coefficients = scores.softmax(-1)  # c = softmax(b), over the outputs
+            weights = scaled_by_activation(coefficients, activations)
+            pose = squash(votes.weighted_sum(weights))  # g = squash(Σ c v)
+        assert pose is not None, "there is at least one iteration"
+        activation = pose_length(pose) if activate else None  # Eq. (11)
+        return Capsules(pose, activation, coefficients, memberships=coefficients)

@@ -1,0 +1,95 @@
+"""EM routing (Hinton et al., 2018): the higher capsules are Gaussians, fitted to the votes by E and M steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from shortcaps.routing.base import (
+    Capsules,
+    Routing,
+    equal_shares,
+    scaled_by_activation,
+    shares_over_inputs,
+    threshold,
+)
+from shortcaps.routing.votes import Votes
+
+
+@dataclass(frozen=True)
+class EM(Routing):
+    """From the latest higher capsules: their variance under equal shares first, then E and M steps in turn.
+
+    From scratch: an M step under equal shares, then E and M steps in turn. `iterations` counts the M steps.
+    """
+
+    name = "em"
+    uses_activations = True
+
+    sharpness: float = field(
+        default=1.0,
+        metadata={
+            "help": "lambda of the activation, for one number of a pose and an equal share of the inputs: it is "
+            "divided by both counts, so that it means the same in every layer"
+        },
+    )
+    floor: float = field(default=1e-4, metadata={"help": "added to every variance"})
+
+    def thresholds(self, *, activates: bool) -> dict[str, float]:
+        return {"beta_use": 0.0, "beta_activate": 0.0}
+
+    def sweeps(self, *, from_start: bool) -> int:
+        """E step, mean and variance in each iteration; from scratch the first E step is replaced by equal shares,
+        and from given capsules a variance comes first."""
+        return 3 * self.iterations + (1 if from_start else -1)
+
+    def route(
+        self,
+        votes: Votes,
+        start: Tensor | None,
+        activations: Tensor | None,
+        thresholds: Mapping[str, Tensor],
+        activate: bool,
+    ) -> Capsules:
+        shares = equal_shares(votes)
+        log_shares = shares.log()
+        mean = start
+        if mean is not None:
+            coefficients = shares_over_inputs(log_shares, activations)
+            variance = votes.weighted_squares(coefficients, mean) + self.floor
+            logit = self._activation_logit(shares, variance, activations, thresholds)
+        for _ in range(self.iterations):
+            if mean is not None:
+                log_shares = self._expectation(votes, mean, variance, logit)
+                shares = log_shares.exp()
+            # M step
+            coefficients = shares_over_inputs(log_shares, activations)
+            mean = votes.weighted_sum(coefficients)
+            variance = votes.weighted_squares(coefficients, mean) + self.floor
+            logit = self._activation_logit(shares, variance, activations, thresholds)
+        assert mean is not None, "there is at least one iteration"
+        activation = torch.sigmoid(logit) if activate else None
+        return Capsules(mean, activation, coefficients, memberships=shares)
+
+    def _expectation(self, votes: Votes, mean: Tensor, variance: Tensor, logit: Tensor) -> Tensor:
+        """E step: `R ∝ a N(v | mean, variance)` over the outputs, as logarithms."""
+        normaliser = (variance.log() + math.log(2 * math.pi)).sum((-2, -1)).unsqueeze(1)
+        log_density = -0.5 * (votes.scaled_distance(mean, 1 / variance) + normaliser)
+        return (F.logsigmoid(logit).unsqueeze(1) + log_density).log_softmax(-1)
+
+    def _activation_logit(
+        self, shares: Tensor, variance: Tensor, activations: Tensor | None, thresholds: Mapping[str, Tensor]
+    ) -> Tensor:
+        """`λ (β_a - Σ_h cost_h)` with `cost_h = (β_u + ln σ_h) Σ_i r_i`; an output that explains no input costs nothing."""
+        inputs, outputs = shares.shape[1:]
+        size = variance.shape[-2] * variance.shape[-1]
+        assigned = scaled_by_activation(shares, activations).sum(1)
+        beta_use = threshold(thresholds, "beta_use", 0.0, like=variance)
+        beta_activate = threshold(thresholds, "beta_activate", 0.0, like=variance)
+        per_input = (beta_use[..., None, None] + variance.log() / 2).sum((-2, -1))
+        return self.sharpness * (beta_activate - per_input * assigned / (size * inputs / outputs))

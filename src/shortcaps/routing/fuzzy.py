@@ -1,0 +1,63 @@
+"""Fuzzy routing, Eq. (5), (8)–(10), (12) and (13): fuzzy c-means with the higher capsules as cluster centres."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from shortcaps.routing.base import Capsules, Routing, equal_shares, shares_over_inputs, threshold
+from shortcaps.routing.votes import Votes
+
+
+@dataclass(frozen=True)
+class Fuzzy(Routing):
+    """An input belongs to an output by how near its vote lies to the centre, compared with the other outputs."""
+
+    name = "fuzzy"
+    uses_activations = True
+
+    fuzziness: float = field(default=2.0, metadata={"help": "m_f of Eq. (9); above 1, and the nearer to 1 the harder"})
+    sharpness: float = field(default=1.0, metadata={"help": "lambda of Eq. (13)"})
+    floor: float = field(default=1e-8, metadata={"help": "added to squared distances, so that none is zero"})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.fuzziness > 1:
+            raise ValueError(f"fuzziness m_f = {self.fuzziness} is too small: Eq. (9) needs more than 1, e.g. 2")
+
+    def thresholds(self, *, activates: bool) -> dict[str, float]:
+        return {"beta": 0.0} if activates else {}
+
+    def sweeps(self, *, from_start: bool) -> int:
+        """Eq. (8) and Eq. (5) in each iteration, and Eq. (12) once; from scratch the first needs no Eq. (8)."""
+        return 2 * self.iterations + (1 if from_start else 0)
+
+    def route(
+        self,
+        votes: Votes,
+        start: Tensor | None,
+        activations: Tensor | None,
+        thresholds: Mapping[str, Tensor],
+        activate: bool,
+    ) -> Capsules:
+        pose = start
+        for _ in range(self.iterations):
+            if pose is None:
+                log_memberships = equal_shares(votes).log()
+            else:
+                log_distances = (votes.distance(pose) + self.floor).log()  # Eq. (8), as ln d²
+                # Eq. (9): 1 / Σ_k (d_m / d_k)^(2 / (m_f - 1)) is the softmax over k of -ln d² / (m_f - 1)
+                log_memberships = (-log_distances / (self.fuzziness - 1)).log_softmax(-1)
+            coefficients = shares_over_inputs(self.fuzziness * log_memberships, activations)  # Eq. (10)
+            pose = votes.weighted_sum(coefficients)  # Eq. (5)
+        assert pose is not None, "there is at least one iteration"
+        activation = None
+        if activate:
+            variance = (coefficients * votes.distance(pose)).sum(1)  # Eq. (12)
+            beta = threshold(thresholds, "beta", 0.0, like=pose)
+            log_deviation = (variance + self.floor).log() / 2
+            activation = torch.sigmoid(self.sharpness * (beta - log_deviation))  # Eq. (13)
+        return Capsules(pose, activation, coefficients, memberships=log_memberships.exp())

@@ -1,0 +1,110 @@
+"""Votes: what each lower capsule predicts for each higher capsule.
+
+A routing never sees how votes are stored. It asks them five questions, and there are several ways to answer:
+`DenseVotes` keeps every vote in one tensor (obvious, large, the oracle of the tests), `FactoredVotes` keeps only the
+lower poses and the transformations and builds at most a small piece of the votes at a time.
+
+Shapes, in one vocabulary: a vote is a `rows x cols` matrix; each of `inputs` lower capsules casts one for each of
+`outputs` higher capsules, in each of `batch` independent routing problems.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+
+
+def at_least_float32(tensor: Tensor) -> Tensor:
+    """Routing compares nearly equal vectors; half precision cannot, so votes are never narrower than float32."""
+    return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
+
+
+class Votes(ABC):
+    """The five questions a routing may ask.
+
+    `centres` and `precision` are (batch, outputs, rows, cols); `weights` and every answer "per vote" are
+    (batch, inputs, outputs).
+    """
+
+    batch: int
+    inputs: int
+    outputs: int
+    rows: int
+    cols: int
+
+    @abstractmethod
+    def agreement(self, centres: Tensor) -> Tensor:
+        """The inner product of every vote with its output's centre, `<v, g>`."""
+
+    @abstractmethod
+    def distance(self, centres: Tensor) -> Tensor:
+        """The squared distance of every vote from its output's centre, `||v - g||^2`."""
+
+    @abstractmethod
+    def scaled_distance(self, centres: Tensor, precision: Tensor) -> Tensor:
+        """The squared distance with a weight for each number of the pose, `sum_h precision_h (v_h - g_h)^2`."""
+
+    @abstractmethod
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """The sum of an output's votes over the inputs, `sum_i r_i v_i`."""
+
+    @abstractmethod
+    def weighted_squares(self, weights: Tensor, centres: Tensor) -> Tensor:
+        """The scatter of an output's votes about its centre, `sum_i r_i (v_i - g)^2`, for each number of the pose."""
+
+    @abstractmethod
+    def dense(self) -> Tensor:
+        """All votes in one tensor (batch, inputs, outputs, rows, cols)."""
+
+    @property
+    @abstractmethod
+    def dtype(self) -> torch.dtype: ...
+
+    @property
+    @abstractmethod
+    def device(self) -> torch.device: ...
+
+
+class DenseVotes(Votes):
+    """Votes that somebody has already built: a tensor (batch, inputs, outputs, rows, cols)."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        if tensor.ndim != 5:
+            raise ValueError(
+                f"votes have shape {tuple(tensor.shape)}: give (batch, inputs, outputs, rows, cols), "
+                "or (batch, inputs, outputs, size) for vector capsules through shortcaps.route"
+            )
+        if not tensor.is_floating_point():
+            raise TypeError(f"votes are {tensor.dtype}: give a floating-point tensor, e.g. votes.float()")
+        if 0 in tensor.shape[1:]:
+            raise ValueError(f"votes have shape {tuple(tensor.shape)}: only the batch may be empty")
+        self.tensor = at_least_float32(tensor)
+        self.batch, self.inputs, self.outputs, self.rows, self.cols = self.tensor.shape
+
+    def agreement(self, centres: Tensor) -> Tensor:
+        return (self.tensor * centres.unsqueeze(1)).sum((-2, -1))
+
+    def distance(self, centres: Tensor) -> Tensor:
+        return (self.tensor - centres.unsqueeze(1)).square().sum((-2, -1))
+
+    def scaled_distance(self, centres: Tensor, precision: Tensor) -> Tensor:
+        return ((self.tensor - centres.unsqueeze(1)).square() * precision.unsqueeze(1)).sum((-2, -1))
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        return (weights[..., None, None] * self.tensor).sum(1)
+
+    def weighted_squares(self, weights: Tensor, centres: Tensor) -> Tensor:
+        return (weights[..., None, None] * (self.tensor - centres.unsqueeze(1)).square()).sum(1)
+
+    def dense(self) -> Tensor:
+        return self.tensor
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.tensor.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self.tensor.device

@@ -1,0 +1,17 @@
+"""Settings for the whole suite."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import settings
+
+settings.register_profile("suite", deadline=None, max_examples=25, derandomize=True)
+settings.load_profile("suite")
+
+
+@pytest.fixture(autouse=True)
+def _seeded_and_single_threaded() -> None:
+    """Two workers share two cores, and a test must not depend on the one before it."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)

@@ -1,0 +1,194 @@
+"""Every layer equals its loop-by-loop oracle, and its gradients those of finite differences."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from shortcaps.layers import (
+    ActivatedPrimaryCapsules,
+    CapsuleConvolution,
+    CapsuleDropout,
+    LocalBlock,
+    PrimaryCapsules,
+    ShortcutRouting,
+    Stem,
+)
+from shortcaps.layers.maps import squash_map
+from shortcaps.routing import EM, Attention, Dynamic, Fuzzy, Routing, route, squash
+from tests.oracles import layers as oracle
+from tests.problems import PATHS, ROUTINGS, routing_name
+
+
+def random_maps(batch: int, channels: int, pose: int, height: int, width: int) -> tuple[Tensor, Tensor]:
+    """Capsule maps, and the same poses in the paper's order (batch, channels, height, width, rows, cols)."""
+    maps = torch.randn(batch, pose, channels, pose, height, width, dtype=torch.float64)
+    return maps, maps.permute(0, 2, 4, 5, 3, 1)
+
+
+@given(
+    channels=st.integers(1, 3),
+    outputs=st.integers(1, 4),
+    pose=st.integers(1, 4),
+    kernel=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    stride=st.integers(1, 3),
+    squashes=st.booleans(),
+)
+def test_local_block_matches_the_oracle(
+    channels: int, outputs: int, pose: int, kernel: tuple[int, int], stride: int, squashes: bool
+) -> None:
+    block = LocalBlock(channels, outputs, kernel, stride, pose, squashes=squashes).double()
+    maps, poses = random_maps(2, channels, pose, 5, 6)
+    next_maps, pre_voted = block(maps)
+    for b in range(2):
+        expected = oracle.pre_vote(poses[b], block.transform, stride)
+        torch.testing.assert_close(pre_voted[b].permute(1, 3, 4, 2, 0), expected)
+        mixed = oracle.mix(expected, block.mix)
+        torch.testing.assert_close(next_maps[b].permute(1, 3, 4, 2, 0), squash(mixed) if squashes else mixed)
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("routing", ROUTINGS, ids=routing_name)
+def test_shortcut_routes_the_votes_of_equation_4(routing: Routing, path: str) -> None:
+    layer = ShortcutRouting(3, 5, routing, pose=2, path=path).double()
+    pre_voted, poses = random_maps(2, 3, 2, 2, 3)
+    start = torch.randn(2, 5, 2, 2, dtype=torch.float64)
+    votes = torch.stack([oracle.shortcut_votes(poses[b], layer.transform) for b in range(2)])
+    expected = route(votes, routing, start=start, thresholds=layer.thresholds(), keep_coefficients=True)
+    found = layer(layer.votes(pre_voted), start, keep_coefficients=True)
+    torch.testing.assert_close(found.pose, expected.pose)
+    torch.testing.assert_close(found.activation, expected.activation)
+    torch.testing.assert_close(found.coefficients, expected.coefficients)
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("routing", ROUTINGS, ids=routing_name)
+def test_capsule_convolution_routes_each_position_by_itself(routing: Routing, stride: int, path: str) -> None:
+    layer = CapsuleConvolution(2, 3, (2, 3), stride, routing, pose=2, path=path).double()
+    maps, poses = random_maps(2, 2, 2, 4, 5)
+    activations = torch.rand(2, 2, 4, 5, dtype=torch.float64) if routing.uses_activations else None
+    next_maps, probabilities, _ = layer(maps, activations)
+    for b in range(2):
+        for i in range(next_maps.shape[-2]):
+            for j in range(next_maps.shape[-1]):
+                votes = oracle.patch_votes(poses[b], layer.transform, stride, i, j)
+                seen = None
+                if activations is not None:
+                    window = activations[b, :, i * stride : i * stride + 2, j * stride : j * stride + 3]
+                    seen = window.permute(1, 2, 0).reshape(1, -1)
+                expected = route(votes.unsqueeze(0), routing, activations=seen, thresholds=layer.thresholds())
+                torch.testing.assert_close(next_maps[b, :, :, :, i, j].permute(1, 2, 0), expected.pose[0])
+                assert expected.activation is not None
+                torch.testing.assert_close(probabilities[b, :, i, j], expected.activation[0])
+
+
+def test_squash_of_a_map_squashes_every_pose() -> None:
+    maps, poses = random_maps(2, 3, 2, 4, 5)
+    torch.testing.assert_close(squash_map(maps).permute(0, 2, 4, 5, 3, 1), squash(poses))
+
+
+def test_primary_capsules_have_relu_and_batch_norm_and_activated_ones_have_neither() -> None:
+    features = torch.randn(4, 6, 3, 3)
+    assert PrimaryCapsules(6, 2, pose=3)(features).shape == (4, 3, 2, 3, 3, 3)
+    layer = ActivatedPrimaryCapsules(6, 2, pose=3, activates=True, squashes=False)
+    maps, activations = layer(features)
+    assert maps.shape == (4, 3, 2, 3, 3, 3)
+    assert activations.shape == (4, 2, 3, 3)
+    assert ((activations > 0) & (activations < 1)).all()
+    torch.testing.assert_close(layer(2 * features)[0], 2 * maps)
+    squashed, none = ActivatedPrimaryCapsules(6, 2, pose=3, activates=False, squashes=True)(features)
+    assert none is None
+    assert squashed.square().sum((1, 3)).max() < 1
+
+
+def test_capsule_dropout_drops_whole_capsules_and_keeps_the_expectation() -> None:
+    dropout = CapsuleDropout(0.2)
+    maps = torch.ones(50, 4, 8, 4, 6, 6)
+    dropped = dropout(maps)
+    by_capsule = dropped.permute(0, 2, 4, 5, 1, 3).flatten(4)
+    assert ((by_capsule == 0).all(-1) | (by_capsule == 1.25).all(-1)).all()
+    share = (by_capsule[..., 0] == 0).float().mean().item()
+    assert share == pytest.approx(0.2, abs=0.02)  # 14,400 draws: five standard deviations
+    assert dropped.mean().item() == pytest.approx(1, abs=0.03)
+
+
+def test_capsule_dropout_drops_an_activation_with_its_pose() -> None:
+    maps, activations = torch.ones(5, 2, 3, 2, 4, 4), torch.full((5, 3, 4, 4), 0.7)
+    dropped, left = CapsuleDropout(0.5).drop_with_activations(maps, activations)
+    gone = dropped[:, 0, :, 0] == 0
+    assert 0 < gone.float().mean() < 1
+    assert (left[gone] == 0).all()
+    assert (left[~gone] == 0.7).all()
+
+
+def test_capsule_dropout_does_nothing_outside_training() -> None:
+    maps = torch.randn(2, 4, 8, 4, 6, 6)
+    assert CapsuleDropout(0.2).eval()(maps) is maps
+    with pytest.raises(ValueError, match=r"dropout 1\.0 is not a probability below 1"):
+        CapsuleDropout(1.0)
+
+
+def gradcheck(module: torch.nn.Module, run, *inputs: Tensor) -> None:
+    """Finite differences with respect to the inputs and all parameters."""
+    names, parameters = zip(*module.double().named_parameters(), strict=True)
+    arguments = [tensor.detach().clone().requires_grad_() for tensor in (*inputs, *parameters)]
+
+    def call(*values: Tensor) -> object:
+        given = dict(zip(names, values[len(inputs) :], strict=True))
+        return torch.func.functional_call(
+            _Runner(module, run), {f"module.{n}": v for n, v in given.items()}, values[: len(inputs)]
+        )
+
+    assert torch.autograd.gradcheck(call, arguments)
+
+
+class _Runner(torch.nn.Module):
+    def __init__(self, module: torch.nn.Module, run) -> None:
+        super().__init__()
+        self.module, self.run = module, run
+
+    def forward(self, *inputs: Tensor) -> object:
+        return self.run(self.module, *inputs)
+
+
+@pytest.mark.parametrize("squashes", [False, True])
+def test_gradcheck_of_the_local_block(squashes: bool) -> None:
+    maps, _ = random_maps(2, 2, 2, 4, 3)
+    gradcheck(LocalBlock(2, 3, (2, 2), 1, 2, squashes=squashes), lambda m, x: m(x), maps)
+
+
+GRADCHECKED: list[Routing] = [Attention(), Dynamic(), Fuzzy(), EM(sharpness=0.3, floor=1e-2)]
+
+
+@pytest.mark.parametrize("routing", GRADCHECKED, ids=routing_name)
+def test_gradcheck_of_the_shortcut(routing: Routing) -> None:
+    maps, _ = random_maps(2, 2, 2, 2, 2)
+    start = torch.randn(2, 3, 2, 2, dtype=torch.float64)
+
+    def run(layer: ShortcutRouting, pre_voted: Tensor, begin: Tensor) -> tuple[Tensor, Tensor]:
+        capsules = layer(layer.votes(pre_voted), begin)
+        return capsules.pose, capsules.activation
+
+    gradcheck(ShortcutRouting(2, 3, routing, 2), run, maps, start)
+
+
+@pytest.mark.parametrize("routing", GRADCHECKED, ids=routing_name)
+def test_gradcheck_of_the_capsule_convolution(routing: Routing) -> None:
+    maps, _ = random_maps(1, 2, 2, 3, 3)
+    if routing.uses_activations:
+        activations = torch.rand(1, 2, 3, 3, dtype=torch.float64)
+        gradcheck(CapsuleConvolution(2, 2, (2, 2), 1, routing, 2), lambda m, x, a: m(x, a)[:2], maps, activations)
+    else:
+        gradcheck(CapsuleConvolution(2, 2, (2, 2), 1, routing, 2), lambda m, x: m(x)[:2], maps)
+
+
+def test_gradcheck_of_the_layers_below() -> None:
+    images, features = torch.rand(3, 1, 5, 5, dtype=torch.float64), torch.randn(3, 4, 2, 2, dtype=torch.float64)
+    gradcheck(Stem(1, 2, 3, 2), lambda m, x: m(x), images)
+    gradcheck(PrimaryCapsules(4, 2, 2), lambda m, x: m(x), features)
+    for squashes in (True, False):
+        gradcheck(ActivatedPrimaryCapsules(4, 2, 2, activates=True, squashes=squashes), lambda m, x: m(x), features)

@@ -1,0 +1,117 @@
+"""The gradients of every routing are those of finite differences, in float64, and are finite in the worst places."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from shortcaps.routing import EM, Attention, Dynamic, Fuzzy, Routing, squash
+from tests.problems import PATHS, ROUTINGS, FactoredProblem, factored_problem, routing_name
+
+SETTINGS = pytest.mark.parametrize("shortcut", [True, False], ids=["shortcut", "sequential"])
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize(
+    "routing",
+    [Attention(), Dynamic(3), Fuzzy(), Fuzzy(1, fuzziness=1.5, sharpness=0.1), EM(sharpness=0.3, floor=1e-2)],
+    ids=str,
+)
+@SETTINGS
+def test_gradcheck(routing: Routing, shortcut: bool, path: str) -> None:
+    problem = factored_problem(routing, shortcut=shortcut, groups=2, members=2, outputs=3, rows=2, cols=3)
+    problem = problem.requiring_grad()
+    names, tensors = zip(*problem.tensors().items(), strict=True)
+
+    def solve(*arguments: Tensor) -> tuple[Tensor, ...]:
+        given = dict(zip(names, arguments, strict=True))
+        capsules = FactoredProblem(
+            given["poses"],
+            given["transforms"],
+            given.get("start"),
+            given.get("activations"),
+            {name: given[name] for name in problem.thresholds},
+        ).solve(routing, path)
+        assert capsules.activation is not None and capsules.coefficients is not None
+        return capsules.pose, capsules.activation, capsules.coefficients
+
+    assert torch.autograd.gradcheck(solve, tensors)
+
+
+def test_gradcheck_of_squash_even_at_zero() -> None:
+    poses = torch.randn(3, 2, 2, dtype=torch.float64)
+    poses[1] = 0
+    assert torch.autograd.gradcheck(squash, poses.requires_grad_())
+    assert squash(torch.zeros(1, 2, 2)).abs().max() == 0
+
+
+def equal_votes(problem: FactoredProblem) -> FactoredProblem:
+    return FactoredProblem(
+        problem.poses[:, :1, :1].expand_as(problem.poses),
+        problem.transforms[:1].expand_as(problem.transforms),
+        problem.start,
+        problem.activations,
+        problem.thresholds,
+    )
+
+
+def votes_at_the_centre(problem: FactoredProblem) -> FactoredProblem:
+    equal = equal_votes(problem)
+    start = None if problem.start is None else equal.votes("dense").dense()[:, 0]
+    return FactoredProblem(equal.poses, equal.transforms, start, equal.activations, equal.thresholds)
+
+
+HARD_CASES = {
+    "zero poses": lambda problem: FactoredProblem(
+        torch.zeros_like(problem.poses),
+        problem.transforms,
+        None if problem.start is None else torch.zeros_like(problem.start),
+        problem.activations,
+        problem.thresholds,
+    ),
+    "equal votes": equal_votes,
+    "votes equal to the centre": votes_at_the_centre,
+    "everything as it comes": lambda problem: problem,
+}
+SHAPES = {
+    "many": {},
+    "one input": {"groups": 1, "members": 1},
+    "one class": {"outputs": 1},
+    "one position": {"members": 1},
+    "1e4-scaled poses": {"scale": 1e4},
+}
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("autocast", [False, True], ids=["float32", "bfloat16 autocast"])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("case", HARD_CASES)
+@pytest.mark.parametrize("routing", ROUTINGS, ids=routing_name)
+@SETTINGS
+def test_nothing_is_nan_or_infinite(
+    routing: Routing, shortcut: bool, case: str, shape: str, autocast: bool, path: str
+) -> None:
+    settings = {"rows": 4, "cols": 4, **SHAPES[shape]}
+    problem = factored_problem(routing, shortcut=shortcut, dtype=torch.float32, **settings)
+    problem = HARD_CASES[case](problem)
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+        capsules = problem.solve(routing, path)
+        gradients = problem.gradients(routing, path)
+    for part in ("pose", "activation", "coefficients", "memberships"):
+        value = getattr(capsules, part)
+        assert torch.isfinite(value).all(), part
+        assert value.dtype == torch.float32
+    for name, gradient in gradients.items():
+        assert torch.isfinite(gradient).all(), f"gradient of {name}"
+
+
+@pytest.mark.parametrize("routing", ROUTINGS, ids=routing_name)
+def test_inputs_that_do_not_exist_are_finite_too(routing: Routing) -> None:
+    problem = factored_problem(routing, shortcut=False, dtype=torch.float32)
+    assert problem.activations is not None
+    problem.activations.zero_()
+    capsules = problem.solve(routing, "factored")
+    assert torch.isfinite(capsules.pose).all()
+    for name, gradient in problem.gradients(routing, "factored").items():
+        assert torch.isfinite(gradient).all(), f"gradient of {name}"

@@ -1,0 +1,58 @@
+"""Losses equal their formulas, written as loops."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+
+from shortcaps import margin_loss, spread_loss, spread_margin
+
+
+def test_spread_loss_is_equation_14() -> None:
+    probabilities, labels, margin = torch.rand(6, 4, dtype=torch.float64), torch.tensor([0, 1, 2, 3, 3, 0]), 0.7
+    total = 0.0
+    for b in range(6):
+        for m in range(4):
+            if m != labels[b]:
+                total += max(0.0, margin - (probabilities[b, labels[b]] - probabilities[b, m]).item()) ** 2
+    assert spread_loss(probabilities, labels, margin).item() == pytest.approx(total / 6)
+
+
+def test_spread_loss_is_zero_when_the_target_leads_by_the_margin() -> None:
+    probabilities = torch.tensor([[0.95, 0.05, 0.0]])
+    assert spread_loss(probabilities, torch.tensor([0]), 0.9) == 0
+    assert spread_loss(probabilities, torch.tensor([1]), 0.9) > 1
+
+
+def test_spread_margin_grows_over_ten_epochs_and_then_stays() -> None:
+    assert spread_margin(0) == pytest.approx(0.2)
+    assert spread_margin(5) == pytest.approx(0.55)
+    assert spread_margin(10) == spread_margin(150) == pytest.approx(0.9)
+    with pytest.raises(ValueError, match="epoch -1"):
+        spread_margin(-1)
+
+
+def test_margin_loss_is_that_of_sabour_2017() -> None:
+    probabilities, labels = torch.rand(5, 3, dtype=torch.float64), torch.tensor([0, 1, 2, 1, 0])
+    total = 0.0
+    for b in range(5):
+        for m in range(3):
+            p = probabilities[b, m].item()
+            total += max(0.0, 0.9 - p) ** 2 if m == labels[b] else 0.5 * max(0.0, p - 0.1) ** 2
+    assert margin_loss(probabilities, labels).item() == pytest.approx(total / 5)
+
+
+@pytest.mark.parametrize("loss", [spread_loss, margin_loss])
+def test_gradcheck_of_the_losses(loss) -> None:
+    probabilities = torch.rand(4, 3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda p: loss(p, torch.tensor([0, 1, 2, 1])), probabilities)
+
+
+@pytest.mark.parametrize("loss", [spread_loss, margin_loss])
+def test_bad_labels_are_named(loss) -> None:
+    with pytest.raises(ValueError, match=re.escape("labels (3,): give (batch, classes) and (batch,)")):
+        loss(torch.rand(4, 3), torch.tensor([0, 1, 2]))
+    with pytest.raises(TypeError, match=re.escape("labels are torch.float32")):
+        loss(torch.rand(2, 3), torch.tensor([0.0, 1.0]))
