@@ -12,7 +12,7 @@ from shortcaps.routing import EM, Attention, Capsules, Dynamic, Fuzzy, Routing, 
 from shortcaps.routing.paths import make_votes
 
 ROUTINGS: list[Routing] = [Attention(), Dynamic(), Fuzzy(), EM()]
-PATHS = ["dense", "factored"]
+PATHS = ["dense", "factored", "fused"]
 
 
 def routing_name(routing: object) -> str:
@@ -32,13 +32,13 @@ class FactoredProblem:
     def votes(self, path: str) -> Votes:
         return make_votes(self.poses, self.transforms, path)
 
-    def solve(self, routing: Routing, path: str) -> Capsules:
+    def solve(self, routing: Routing, path: str, *, keep_coefficients: bool = False) -> Capsules:
         return routing(
             self.votes(path),
             start=self.start,
             activations=self.activations,
             thresholds=self.thresholds,
-            keep_coefficients=True,
+            keep_coefficients=keep_coefficients,
         )
 
     def tensors(self) -> dict[str, Tensor]:

@@ -29,6 +29,7 @@ def random_maps(batch: int, channels: int, pose: int, height: int, width: int) -
     return maps, maps.permute(0, 2, 4, 5, 3, 1)
 
 
+@pytest.mark.parametrize("path", PATHS)
 @given(
     channels=st.integers(1, 3),
     outputs=st.integers(1, 4),
@@ -38,9 +39,9 @@ def random_maps(batch: int, channels: int, pose: int, height: int, width: int) -
     squashes=st.booleans(),
 )
 def test_local_block_matches_the_oracle(
-    channels: int, outputs: int, pose: int, kernel: tuple[int, int], stride: int, squashes: bool
+    path: str, channels: int, outputs: int, pose: int, kernel: tuple[int, int], stride: int, squashes: bool
 ) -> None:
-    block = LocalBlock(channels, outputs, kernel, stride, pose, squashes=squashes).double()
+    block = LocalBlock(channels, outputs, kernel, stride, pose, squashes=squashes, path=path).double()
     maps, poses = random_maps(2, channels, pose, 5, 6)
     next_maps, pre_voted = block(maps)
     for b in range(2):
@@ -155,10 +156,11 @@ class _Runner(torch.nn.Module):
         return self.run(self.module, *inputs)
 
 
+@pytest.mark.parametrize("path", ["factored", "fused"])
 @pytest.mark.parametrize("squashes", [False, True])
-def test_gradcheck_of_the_local_block(squashes: bool) -> None:
+def test_gradcheck_of_the_local_block(squashes: bool, path: str) -> None:
     maps, _ = random_maps(2, 2, 2, 4, 3)
-    gradcheck(LocalBlock(2, 3, (2, 2), 1, 2, squashes=squashes), lambda m, x: m(x), maps)
+    gradcheck(LocalBlock(2, 3, (2, 2), 1, 2, squashes=squashes, path=path), lambda m, x: m(x), maps)
 
 
 GRADCHECKED: list[Routing] = [Attention(), Dynamic(), Fuzzy(), EM(sharpness=0.3, floor=1e-2)]

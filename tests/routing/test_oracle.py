@@ -60,9 +60,13 @@ shapes = st.fixed_dictionaries(
 def assert_matches(routing: Routing, shape: dict[str, Any], path: str) -> None:
     problem = factored_problem(routing, **shape)
     capsules = problem.solve(routing, path)
-    found = [capsules.pose, capsules.activation, capsules.coefficients, capsules.memberships]
-    for part, (ours, expected) in enumerate(zip(found, solve_by_oracle(routing, problem), strict=True)):
-        torch.testing.assert_close(ours, expected, rtol=1e-9, atol=1e-9, msg=lambda m, part=part: f"part {part}: {m}")
+    kept = problem.solve(routing, path, keep_coefficients=True)
+    pose, activation, coefficients, memberships = solve_by_oracle(routing, problem)
+    for found in (capsules, kept):
+        torch.testing.assert_close(found.pose, pose, rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(found.activation, activation, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(kept.coefficients, coefficients, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(kept.memberships, memberships, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -87,7 +91,8 @@ def test_dynamic_matches_the_oracle_in_float64(path: str, shape: dict[str, Any],
 def test_fuzzy_matches_the_oracle_in_float64(
     path: str, shape: dict[str, Any], iterations: int, fuzziness: float, sharpness: float
 ) -> None:
-    assert_matches(Fuzzy(iterations, fuzziness=fuzziness, sharpness=sharpness), shape, path)
+    # A wide floor, as for EM below: a vote at its centre is a division by rounding.
+    assert_matches(Fuzzy(iterations, fuzziness=fuzziness, sharpness=sharpness, floor=1e-3), shape, path)
 
 
 @pytest.mark.parametrize("path", PATHS)

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from shortcaps.layers.maps import squash_map
+from shortcaps.layers.maps import mix_with_batch_innermost, squash_map
+from shortcaps.routing.paths import check_path, runs_natively
 
 
 class LocalBlock(nn.Module):
@@ -25,9 +26,10 @@ class LocalBlock(nn.Module):
         pose: int = 4,
         *,
         squashes: bool = False,
+        path: str = "auto",
     ) -> None:
         super().__init__()
-        self.stride, self.squashes = stride, squashes
+        self.stride, self.squashes, self.path = stride, squashes, check_path(path)
         self.transform = nn.Parameter(torch.empty(in_channels, *kernel, pose, pose))
         self.mix = nn.Parameter(torch.empty(out_channels, in_channels))
         self.reset_parameters()
@@ -40,13 +42,16 @@ class LocalBlock(nn.Module):
 
     def forward(self, maps: Tensor) -> tuple[Tensor, Tensor]:
         """Maps of the next layer, and the pre-voted maps they are mixed from."""
-        pre_voted = self.pre_vote(maps)
-        mixed = self.mix @ pre_voted.flatten(3)  # Eq. (2)
-        next_maps = mixed.unflatten(3, pre_voted.shape[3:])
+        if runs_natively(self.path, maps, self.transform):
+            pre_voted = torch.ops.shortcaps.pre_vote(maps, self.transform, self.stride)  # Eq. (3)
+            next_maps = mix_with_batch_innermost(self.mix, pre_voted)  # Eq. (2)
+        else:
+            pre_voted = self.pre_vote(maps)
+            next_maps = (self.mix @ pre_voted.flatten(3)).unflatten(3, pre_voted.shape[3:])
         return (squash_map(next_maps) if self.squashes else next_maps), pre_voted
 
     def pre_vote(self, maps: Tensor) -> Tensor:
-        """Eq. (3). Left multiplication is a 2-D convolution of each column, so this is one grouped `conv2d`."""
+        """Left multiplication is a 2-D convolution of each column, so Eq. (3) is one grouped `conv2d`."""
         batch, cols, channels, rows, height, width = maps.shape
         weight = self.transform.permute(0, 3, 4, 1, 2).flatten(0, 1)
         folded = maps.reshape(batch * cols, channels * rows, height, width)

@@ -23,6 +23,12 @@ def poses_by_channel(maps: Tensor) -> Tensor:
     return maps.permute(0, 2, 4, 5, 3, 1).flatten(2, 3)
 
 
+def mix_with_batch_innermost(mix: Tensor, maps: Tensor) -> Tensor:
+    """Channels mixed by (out_channels, in_channels), for maps that lie with the batch innermost, and so does the result."""
+    inner = maps.movedim(0, -1)
+    return (mix @ inner.flatten(2)).unflatten(2, inner.shape[2:]).movedim(-1, 0)
+
+
 def capsules_at_one_position(maps: Tensor) -> Tensor:
     """(batch, channels, rows, cols), of a map whose height and width are 1."""
     return maps.squeeze(-1).squeeze(-1).permute(0, 2, 3, 1)

@@ -35,7 +35,13 @@ class ShortcutNetwork(CapsuleNetwork):
         self.dropout = CapsuleDropout(architecture.dropout)
         self.local_blocks = nn.ModuleList(
             LocalBlock(
-                layer.in_channels, layer.out_channels, layer.kernel, layer.stride, pose, squashes=routing.squashes
+                layer.in_channels,
+                layer.out_channels,
+                layer.kernel,
+                layer.stride,
+                pose,
+                squashes=routing.squashes,
+                path=path,
             )
             for layer in layers
         )

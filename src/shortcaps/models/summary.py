@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 from shortcaps.models.plan import Plan
+from shortcaps.routing.paths import describe_path
 
 if TYPE_CHECKING:
     from shortcaps.models.network import CapsuleNetwork
@@ -38,7 +39,7 @@ class Summary:
             f"{'shortcut' if network.shortcut else 'sequential'} network, {network.routing.name} routing, "
             f"{plan.channels}x{height}x{width} images, {plan.classes} classes"
         )
-        return cls(title, tuple(rows), network.path)
+        return cls(title, tuple(rows), describe_path(network.path))
 
     @property
     def parameters(self) -> int:

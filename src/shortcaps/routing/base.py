@@ -95,14 +95,15 @@ class Routing(ABC):
             raise ValueError(
                 f"activations have shape {tuple(activations.shape)}: these votes need {(votes.batch, votes.inputs)}"
             )
+        if start is not None:
+            start = start.to(votes.dtype)
+        if activations is not None:
+            activations = activations.to(votes.dtype)
         with _full_precision(votes.device):
-            capsules = self.route(
-                votes,
-                None if start is None else start.to(votes.dtype),
-                None if activations is None else activations.to(votes.dtype),
-                thresholds,
-                activate,
-            )
+            # Native code keeps no coefficients, so they are had from the algorithm itself.
+            capsules = None if keep_coefficients else votes.run(self, start, activations, thresholds, activate)
+            if capsules is None:
+                capsules = self.route(votes, start, activations, thresholds, activate)
         if not keep_coefficients:
             capsules.coefficients = capsules.memberships = None
         return capsules

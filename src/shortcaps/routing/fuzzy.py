@@ -21,7 +21,7 @@ class Fuzzy(Routing):
 
     fuzziness: float = field(default=2.0, metadata={"help": "m_f of Eq. (9); above 1, and the nearer to 1 the harder"})
     sharpness: float = field(default=1.0, metadata={"help": "lambda of Eq. (13)"})
-    floor: float = field(default=1e-8, metadata={"help": "added to squared distances, so that none is zero"})
+    floor: float = field(default=1e-6, metadata={"help": "added to squared distances, so that none is zero"})
 
     def __post_init__(self) -> None:
         super().__post_init__()

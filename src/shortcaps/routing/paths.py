@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from torch import Tensor
 
+import shortcaps.routing.kernels.local_op
+import shortcaps.routing.kernels.route_op  # noqa: F401  (these two register the operators)
 from shortcaps.routing.factored import FactoredVotes
-from shortcaps.routing.votes import DenseVotes, Votes
+from shortcaps.routing.fused import FusedVotes
+from shortcaps.routing.kernels import library
+from shortcaps.routing.votes import DenseVotes, Votes, at_least_float32
 
 PATHS = {
     "auto": "the fastest path that gives the same numbers here",
     "dense": "votes built in full: slow and large, the reference",
     "factored": "votes never built; runs wherever PyTorch runs",
+    "fused": "votes never built, whole routings in native code; on the CPU, in float32 and float64",
 }
 
 
@@ -22,5 +27,22 @@ def check_path(path: str) -> str:
 
 def make_votes(poses: Tensor, transforms: Tensor, path: str = "auto") -> Votes:
     """Votes of poses (batch, groups, members, rows, cols) through transforms (groups, outputs, rows, rows)."""
+    poses, transforms = at_least_float32(poses), at_least_float32(transforms)
+    if runs_natively(path, poses, transforms):
+        return FusedVotes(poses, transforms)
     votes = FactoredVotes(poses, transforms)
     return DenseVotes(votes.dense()) if path == "dense" else votes
+
+
+def runs_natively(path: str, *tensors: Tensor) -> bool:
+    """Whether a layer with this path uses native code for these tensors."""
+    if path == "fused" and library.native() is None:
+        raise RuntimeError(f"path 'fused' needs the native library, which is {library.description()}")
+    return path in ("auto", "fused") and library.takes(*tensors)
+
+
+def describe_path(path: str) -> str:
+    """Which path runs on this machine's CPU, in words."""
+    if path == "auto":
+        path = "factored" if library.native() is None else "fused"
+    return f"{path} ({library.description()})" if path == "fused" else f"{path} ({PATHS[path]})"

@@ -11,9 +11,14 @@ Shapes, in one vocabulary: a vote is a `rows x cols` matrix; each of `inputs` lo
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from shortcaps.routing.base import Capsules, Routing
 
 
 def at_least_float32(tensor: Tensor) -> Tensor:
@@ -53,6 +58,17 @@ class Votes(ABC):
     @abstractmethod
     def weighted_squares(self, weights: Tensor, centres: Tensor) -> Tensor:
         """The scatter of an output's votes about its centre, `sum_i r_i (v_i - g)^2`, for each number of the pose."""
+
+    def run(
+        self,
+        routing: Routing,
+        start: Tensor | None,
+        activations: Tensor | None,
+        thresholds: Mapping[str, Tensor],
+        activate: bool,
+    ) -> Capsules | None:
+        """The whole routing at once, for votes that know how to; None: ask the questions above."""
+        return None
 
     @abstractmethod
     def dense(self) -> Tensor:

@@ -1,0 +1,67 @@
+"""Builds the native routing kernels as an optional part of the installation: without a C++ compiler the package still
+installs, and runs on PyTorch alone. Everything else about the package is in pyproject.toml."""
+
+import os
+import platform
+import sys
+import tempfile
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+KERNELS = Path("src/shortcaps/routing/kernels")
+SOURCES = ["routing.cpp", "local.cpp"]
+FLAGS = ["-O3", "-std=c++17", "-fPIC", "-fno-math-errno", "-ffp-contract=fast"]
+# One copy of the kernels for each instruction set; which of them runs is decided on the user's machine.
+VARIANTS = {"generic": []}
+if platform.machine().lower() in ("x86_64", "amd64"):
+    FLAGS.append("-DSHORTCAPS_X86")
+    VARIANTS["avx2"] = ["-mavx2", "-mfma"]
+    VARIANTS["avx512"] = ["-mavx512f", "-mavx512dq", "-mfma", "-mprefer-vector-width=512"]
+
+
+class BuildNative(build_ext):
+    """Compiles a plain shared library with a C interface: no Python and no PyTorch headers are needed."""
+
+    def get_ext_filename(self, fullname: str) -> str:
+        return str(Path(*fullname.split("."))) + ".so"
+
+    def build_extension(self, ext: Extension) -> None:
+        if sys.platform == "win32":
+            raise OSError("the native kernels are written for GCC and Clang")
+        compiler = os.environ.get("CXX", "c++").split()
+        openmp = ["-fopenmp"] if self._compiles([*compiler, "-fopenmp"]) else []
+        scratch = Path(self.build_temp)
+        scratch.mkdir(parents=True, exist_ok=True)
+        jobs = [("dispatch", KERNELS / "dispatch.cpp", [])]
+        for variant, flags in VARIANTS.items():
+            jobs += [(f"{variant}_{s}", KERNELS / s, [f"-DVARIANT={variant}", *flags]) for s in SOURCES]
+        objects = []
+        for name, source, flags in jobs:
+            objects.append(str(scratch / f"{name}.o"))
+            self.spawn([*compiler, *FLAGS, *openmp, *flags, "-c", str(source), "-o", objects[-1]])
+        target = Path(self.get_ext_fullpath(ext.name))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # Under a temporary name first: a library that is in use must not change under its user.
+        fresh = target.with_suffix(".new")
+        self.spawn([*compiler, "-shared", *openmp, *objects, "-o", str(fresh)])
+        os.replace(fresh, target)
+
+    def _compiles(self, command: list[str]) -> bool:
+        with tempfile.TemporaryDirectory() as folder:
+            source = Path(folder, "empty.cpp")
+            source.write_text("int nothing() { return 0; }\n")
+            try:
+                self.spawn([*command, "-shared", "-fPIC", str(source), "-o", str(Path(folder, "empty.so"))])
+            except Exception:  # each compiler fails in its own way
+                return False
+            return True
+
+
+setup(
+    ext_modules=[
+        Extension("shortcaps.routing.kernels._native", sources=[str(KERNELS / s) for s in SOURCES], optional=True)
+    ],
+    cmdclass={"build_ext": BuildNative},
+)

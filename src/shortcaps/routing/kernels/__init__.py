@@ -1,0 +1,1 @@
+"""The native path: C++ source, the loader, and the PyTorch operators made of it."""

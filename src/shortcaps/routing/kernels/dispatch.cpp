@@ -1,0 +1,62 @@
+// The C interface: picks the widest instruction set that this machine has.
+
+#include "local.h"
+#include "routing.h"
+
+#define DECLARE(VARIANT)                        \
+    namespace VARIANT {                         \
+    void forward(const RoutingProblem &);       \
+    void backward(const RoutingProblem &);      \
+    void local_forward(const LocalProblem &);   \
+    void local_backward(const LocalProblem &);  \
+    }
+
+DECLARE(generic)
+#ifdef SHORTCAPS_X86
+DECLARE(avx2)
+DECLARE(avx512)
+#endif
+
+enum Variant { GENERIC, AVX2, AVX512 };
+
+static Variant widest() {
+#ifdef SHORTCAPS_X86
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq")) return AVX512;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return AVX2;
+#endif
+    return GENERIC;
+}
+
+static Variant chosen = widest();
+
+extern "C" {
+
+const char *shortcaps_variant() {
+    return chosen == AVX512 ? "AVX-512" : chosen == AVX2 ? "AVX2" : "baseline instructions";
+}
+
+// For tests: uses a narrower instruction set than the machine has. Returns 0 if it has none of that name.
+int shortcaps_limit_variant(int variant) {
+    if (variant > widest()) return 0;
+    chosen = static_cast<Variant>(variant);
+    return 1;
+}
+
+// For the Python side to notice a library that was built from another version of the source.
+int64_t shortcaps_problem_sizes() { return sizeof(RoutingProblem) * 1000 + sizeof(LocalProblem); }
+
+#ifdef SHORTCAPS_X86
+#define DISPATCH(FUNCTION)                                  \
+    if (chosen == AVX512) return avx512::FUNCTION(*p);      \
+    if (chosen == AVX2) return avx2::FUNCTION(*p);          \
+    generic::FUNCTION(*p);
+#else
+#define DISPATCH(FUNCTION) generic::FUNCTION(*p);
+#endif
+
+void shortcaps_route_forward(const RoutingProblem *p) { DISPATCH(forward) }
+void shortcaps_route_backward(const RoutingProblem *p) { DISPATCH(backward) }
+void shortcaps_local_forward(const LocalProblem *p) { DISPATCH(local_forward) }
+void shortcaps_local_backward(const LocalProblem *p) { DISPATCH(local_backward) }
+}

@@ -1,0 +1,142 @@
+// Vectors of samples. Every number of the routing kernels is a vector with one sample (or one output position) per lane,
+// so that all arithmetic is vertical; how many lanes there are depends on the instruction set this is compiled for.
+// Included inside a namespace, once for each instruction set: the standard headers it needs are included before it.
+#pragma once
+
+#if defined(__AVX512F__)
+#define SHORTCAPS_VECTOR_BYTES 64
+#elif defined(__AVX__)
+#define SHORTCAPS_VECTOR_BYTES 32
+#else
+#define SHORTCAPS_VECTOR_BYTES 16
+#endif
+
+template <class Real>
+struct Lanes;
+
+template <>
+struct Lanes<float> {
+    static constexpr int count = SHORTCAPS_VECTOR_BYTES / 4;
+    typedef float Vector __attribute__((vector_size(SHORTCAPS_VECTOR_BYTES)));
+    typedef int32_t Integers __attribute__((vector_size(SHORTCAPS_VECTOR_BYTES)));
+};
+
+template <>
+struct Lanes<double> {
+    static constexpr int count = SHORTCAPS_VECTOR_BYTES / 8;
+    typedef double Vector __attribute__((vector_size(SHORTCAPS_VECTOR_BYTES)));
+    typedef int64_t Integers __attribute__((vector_size(SHORTCAPS_VECTOR_BYTES)));
+};
+
+template <class Real>
+using Vector = typename Lanes<Real>::Vector;
+
+template <class Real>
+static inline Vector<Real> splat(Real x) {
+    return Vector<Real>{} + x;
+}
+
+template <class V>
+static inline V larger(V a, V b) {
+    return a > b ? a : b;
+}
+
+template <class V>
+static inline V smaller(V a, V b) {
+    return a < b ? a : b;
+}
+
+template <class Real, class Function>
+static inline Vector<Real> each_lane(Vector<Real> x, Function f) {
+    Vector<Real> y{};
+    for (int lane = 0; lane < Lanes<Real>::count; ++lane) y[lane] = f(x[lane]);
+    return y;
+}
+
+template <class Real>
+static inline Real sum_of_lanes(Vector<Real> x) {
+    Real parts[Lanes<Real>::count];
+    std::memcpy(parts, &x, sizeof x);
+    for (int half = Lanes<Real>::count / 2; half > 0; half /= 2)
+        for (int lane = 0; lane < half; ++lane) parts[lane] += parts[lane + half];
+    return parts[0];
+}
+
+// exp and log in float32: range reduction and the minimax polynomials of the Cephes library, below 2 units in the last
+// place over the range used here. In float64 the C library answers, lane by lane: that path is for gradient checks.
+
+static inline Vector<float> exponential(Vector<float> x) {
+    typedef Lanes<float>::Integers Integers;
+    x = smaller(larger(x, splat(-87.3f)), splat(88.3f));
+    const float shift = 12582912.0f;  // 1.5 * 2^23: adding it rounds to a whole number
+    Vector<float> n = (x * 1.44269504088896341f + shift) - shift;
+    x = x - n * 0.693359375f;
+    x = x + n * 2.12194440e-4f;
+    Vector<float> y = splat(1.9875691500e-4f);
+    y = y * x + 1.3981999507e-3f;
+    y = y * x + 8.3334519073e-3f;
+    y = y * x + 4.1665795894e-2f;
+    y = y * x + 1.6666665459e-1f;
+    y = y * x + 5.0000001201e-1f;
+    y = y * (x * x) + x + 1.0f;
+    Integers power = (__builtin_convertvector(n, Integers) + 127) << 23;
+    Vector<float> scale;
+    std::memcpy(&scale, &power, sizeof scale);
+    return y * scale;
+}
+
+static inline Vector<float> logarithm(Vector<float> x) {
+    typedef Lanes<float>::Integers Integers;
+    x = larger(x, splat(std::numeric_limits<float>::min()));
+    Integers bits;
+    std::memcpy(&bits, &x, sizeof bits);
+    Vector<float> e = __builtin_convertvector((bits >> 23) - 126, Vector<float>);
+    bits = (bits & 0x007fffff) | 0x3f000000;
+    Vector<float> m;
+    std::memcpy(&m, &bits, sizeof m);
+    auto low = m < 0.707106781186547524f;
+    e = low ? e - 1.0f : e;
+    m = (low ? m + m : m) - 1.0f;
+    Vector<float> z = m * m;
+    Vector<float> y = splat(7.0376836292e-2f);
+    y = y * m - 1.1514610310e-1f;
+    y = y * m + 1.1676998740e-1f;
+    y = y * m - 1.2420140846e-1f;
+    y = y * m + 1.4249322787e-1f;
+    y = y * m - 1.6668057665e-1f;
+    y = y * m + 2.0000714765e-1f;
+    y = y * m - 2.4999993993e-1f;
+    y = y * m + 3.3333331174e-1f;
+    y = y * m * z;
+    y = y - e * 2.12194440e-4f;
+    y = y - z * 0.5f;
+    return m + y + e * 0.693359375f;
+}
+
+static inline Vector<double> exponential(Vector<double> x) {
+    return each_lane<double>(x, [](double value) { return std::exp(value); });
+}
+
+static inline Vector<double> logarithm(Vector<double> x) {
+    return each_lane<double>(larger(x, splat(std::numeric_limits<double>::min())), [](double value) { return std::log(value); });
+}
+
+template <class Real>
+static inline Vector<Real> square_root(Vector<Real> x) {
+    return each_lane<Real>(x, [](Real value) { return std::sqrt(value); });
+}
+
+template <class Real>
+static inline Vector<Real> sigmoid(Vector<Real> x) {
+    return each_lane<Real>(x, [](Real value) {
+        Real small = std::exp(-std::fabs(value));
+        return (value >= 0 ? Real(1) : small) / (1 + small);
+    });
+}
+
+template <class Real>
+static inline Vector<Real> log_sigmoid(Vector<Real> x) {
+    return each_lane<Real>(x, [](Real value) {
+        return (value < 0 ? value : Real(0)) - std::log1p(std::exp(-std::fabs(value)));
+    });
+}

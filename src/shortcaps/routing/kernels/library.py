@@ -1,0 +1,106 @@
+"""Loads the native library, if it was built, and calls it with tensors."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+LIBRARY = Path(__file__).parent / "_native.so"
+DISABLE = "SHORTCAPS_NO_NATIVE"
+
+
+class RoutingProblem(ctypes.Structure):
+    """Field by field what `routing.h` declares."""
+
+    _fields_ = (
+        [(name, ctypes.c_int64) for name in ("kind", "iterations", "activate", "threads", "is_double")]
+        + [(name, ctypes.c_int64) for name in ("batch", "groups", "members", "outputs", "rows", "cols")]
+        + [("pose_strides", ctypes.c_int64 * 5)]
+        + [(name, ctypes.c_double) for name in ("fuzziness", "sharpness", "floor")]
+        + [
+            (name, ctypes.c_void_p)
+            for name in ("poses", "transforms", "start", "activations", "beta", "beta_use", "pose", "activation")
+        ]
+        + [
+            (name, ctypes.c_void_p)
+            for name in (
+                "pose_grad",
+                "activation_grad",
+                "poses_grad",
+                "transforms_grad",
+                "start_grad",
+                "activations_grad",
+                "beta_grad",
+                "beta_use_grad",
+            )
+        ]
+    )
+
+
+class LocalProblem(ctypes.Structure):
+    """Field by field what `local.h` declares."""
+
+    _fields_ = (
+        [(name, ctypes.c_int64) for name in ("threads", "is_double")]
+        + [(name, ctypes.c_int64) for name in ("batch", "cols", "channels", "rows", "height", "width")]
+        + [(name, ctypes.c_int64) for name in ("kernel_height", "kernel_width", "stride", "out_height", "out_width")]
+        + [("map_strides", ctypes.c_int64 * 6)]
+        + [(name, ctypes.c_void_p) for name in ("maps", "transform", "out", "out_grad", "maps_grad", "transform_grad")]
+    )
+
+
+@functools.cache
+def native() -> ctypes.CDLL | None:
+    """The native library, or None where it was not built, does not fit, or is switched off by SHORTCAPS_NO_NATIVE=1."""
+    if os.environ.get(DISABLE, "") not in ("", "0") or not LIBRARY.exists():
+        return None
+    try:
+        library = ctypes.CDLL(str(LIBRARY))
+    except OSError:
+        return None
+    library.shortcaps_problem_sizes.restype = ctypes.c_int64
+    if library.shortcaps_problem_sizes() != ctypes.sizeof(RoutingProblem) * 1000 + ctypes.sizeof(LocalProblem):
+        return None
+    library.shortcaps_variant.restype = ctypes.c_char_p
+    for name, problem in (("route", RoutingProblem), ("local", LocalProblem)):
+        for direction in ("forward", "backward"):
+            function = getattr(library, f"shortcaps_{name}_{direction}")
+            function.restype, function.argtypes = None, [ctypes.POINTER(problem)]
+    return library
+
+
+def description() -> str:
+    """What the native path is here, for people."""
+    library = native()
+    if library is None:
+        return "not built (a C++ compiler at install time builds it)"
+    return f"{library.shortcaps_variant().decode()}, {torch.get_num_threads()} threads"
+
+
+def takes(*tensors: Tensor) -> bool:
+    """Whether the native library is there and takes these tensors.
+
+    An exported program has to run without this package, so it is traced through PyTorch's own operators.
+    """
+    return (
+        all(tensor.device.type == "cpu" and tensor.dtype == tensors[0].dtype for tensor in tensors)
+        and tensors[0].dtype in (torch.float32, torch.float64)
+        and not torch.compiler.is_exporting()
+        and native() is not None
+    )
+
+
+def without_gaps(tensor: Tensor) -> Tensor:
+    """The tensor as it is, in whatever order it lies in memory, unless it overlaps itself or has gaps: then a copy."""
+    like = torch.empty_like(tensor)
+    same = all(a == b for a, b, size in zip(like.stride(), tensor.stride(), tensor.shape, strict=True) if size > 1)
+    return tensor if same else tensor.contiguous()
+
+
+def address(tensor: Tensor | None) -> int | None:
+    return None if tensor is None or tensor.numel() == 0 else tensor.data_ptr()

@@ -1,0 +1,34 @@
+// The arguments of the routing kernels, shared with the Python side (kernels/library.py) field by field.
+#pragma once
+
+#include <cstdint>
+
+enum RoutingKind : int64_t { ATTENTION = 0, DYNAMIC = 1, FUZZY = 2, EM = 3 };
+
+// Poses are (batch, groups, members, rows, cols) with any strides; everything else is contiguous. Null: not given, or not
+// wanted. A gradient has the layout of what it is the gradient of.
+struct RoutingProblem {
+    int64_t kind, iterations, activate, threads, is_double;
+    int64_t batch, groups, members, outputs, rows, cols;
+    int64_t pose_strides[5];
+    double fuzziness, sharpness, floor;
+
+    const void *poses;        // v = transforms[group, output] · pose
+    const void *transforms;   // (groups, outputs, rows, rows)
+    const void *start;        // (batch, outputs, rows, cols)
+    const void *activations;  // (batch, groups · members)
+    const void *beta;         // (outputs): fuzzy's β, EM's β_activate
+    const void *beta_use;     // (outputs): EM's β_use
+
+    void *pose;        // (batch, outputs, rows, cols)
+    void *activation;  // (batch, outputs)
+
+    const void *pose_grad;        // of the loss by `pose`
+    const void *activation_grad;  // of the loss by `activation`
+    void *poses_grad;
+    void *transforms_grad;
+    void *start_grad;
+    void *activations_grad;
+    void *beta_grad;
+    void *beta_use_grad;
+};
