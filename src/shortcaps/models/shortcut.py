@@ -65,8 +65,9 @@ class ShortcutNetwork(CapsuleNetwork):
 
     def _capsules(self, images: Tensor, keep_coefficients: bool) -> ClassCapsules:
         maps = self.dropout(self.primary(self.stem(images)))
+        shortcuts = cast("Iterable[ShortcutRouting]", self.shortcuts)
         votes = []
-        for block, shortcut in zip(self.local_blocks, cast("Iterable[ShortcutRouting]", self.shortcuts), strict=True):
+        for block, shortcut in zip(self.local_blocks, shortcuts, strict=True):
             maps, pre_voted = block(maps)
             votes.append(shortcut.votes(pre_voted))
 
@@ -74,7 +75,7 @@ class ShortcutNetwork(CapsuleNetwork):
         passes, depth = self.plan.architecture.passes, len(votes)
         kept: list[list[Tensor]] = [[] for _ in votes]
         for turn in range(passes):
-            for number, shortcut in enumerate(self.shortcuts):
+            for number, shortcut in enumerate(shortcuts):
                 last = turn == passes - 1 and number == depth - 1
                 capsules = shortcut(votes[number], pose, activate=last, keep_coefficients=keep_coefficients)
                 pose = capsules.pose

@@ -16,11 +16,7 @@ from shortcaps.routing.kernels.library import RoutingProblem, address, native, w
 
 def _problem(
     poses: Tensor,
-    transforms: Tensor,
-    start: Tensor | None,
-    activations: Tensor | None,
-    beta: Tensor | None,
-    beta_use: Tensor | None,
+    others: list[Any],
     kind: int,
     iterations: int,
     activate: bool,
@@ -28,6 +24,7 @@ def _problem(
     sharpness: float,
     floor: float,
 ) -> RoutingProblem:
+    transforms, start, activations, beta, beta_use = others
     batch, groups, members, rows, cols = poses.shape
     return RoutingProblem(
         kind=kind,
@@ -54,7 +51,7 @@ def _problem(
     )
 
 
-def _contiguous(*tensors: Tensor | None) -> list[Tensor | None]:
+def _contiguous(*tensors: Tensor | None) -> list[Any]:
     return [None if tensor is None else tensor.contiguous() for tensor in tensors]
 
 
@@ -82,8 +79,8 @@ def route_op(
     activation = poses.new_empty((batch, outputs) if activate else (0,))
     if batch:
         poses = without_gaps(poses)
-        shared = _contiguous(transforms, start, activations, beta, beta_use)
-        problem = _problem(poses, *shared, kind, iterations, activate, fuzziness, sharpness, floor)  # type: ignore[arg-type]
+        others = _contiguous(transforms, start, activations, beta, beta_use)
+        problem = _problem(poses, others, kind, iterations, activate, fuzziness, sharpness, floor)
         problem.pose, problem.activation = address(pose), address(activation)
         library.shortcaps_route_forward(problem)
     return pose, activation
@@ -122,8 +119,8 @@ def route_backward_op(
     grads = _empty_gradients(poses, transforms, start, activations, beta, beta_use)
     if poses.shape[0]:
         poses = without_gaps(poses)
-        shared = _contiguous(transforms, start, activations, beta, beta_use)
-        problem = _problem(poses, *shared, kind, iterations, activate, fuzziness, sharpness, floor)  # type: ignore[arg-type]
+        others = _contiguous(transforms, start, activations, beta, beta_use)
+        problem = _problem(poses, others, kind, iterations, activate, fuzziness, sharpness, floor)
         upstream = _contiguous(pose_grad, activation_grad)
         problem.pose_grad, problem.activation_grad = (address(tensor) for tensor in upstream)
         names = ("poses", "transforms", "start", "activations", "beta", "beta_use")
