@@ -15,3 +15,9 @@ def _seeded_and_single_threaded() -> None:
     """Two workers share two cores, and a test must not depend on the one before it."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _cache_of_its_own(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test reads or writes the user's cache."""
+    monkeypatch.setenv("SHORTCAPS_CACHE", str(tmp_path_factory.mktemp("cache")))

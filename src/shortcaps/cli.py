@@ -1,0 +1,132 @@
+"""The command line: parses, delegates, prints."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+import shortcaps
+from shortcaps.data import DATASETS, PROTOCOLS, SPLITS, DataError, cache_folder, load
+
+app = typer.Typer(
+    name="shortcaps",
+    help="Capsule networks with shortcut routing.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+)
+console = Console()
+errors = Console(stderr=True)
+
+
+def main() -> None:
+    """The `shortcaps` command. A mistake of the user's gets one line and exit code 2."""
+    try:
+        app()
+    except DataError as mistake:
+        errors.print(f"shortcaps: {mistake}", markup=False, highlight=False, soft_wrap=True)
+        sys.exit(2)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        console.print(f"shortcaps {shortcaps.__version__}", highlight=False)
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None: ...
+
+
+def tell(message: str) -> None:
+    """A line about what is going on, beside the results on standard output."""
+    errors.print(message, markup=False, highlight=False, style="dim", soft_wrap=True)
+
+
+NAMES_HELP = "\n".join(f"- **{name}**: {what}" for name, what in DATASETS.items())
+
+
+@app.command(
+    "data",
+    help=f"""Fetch, verify and prepare a data set, or look at one.
+
+{NAMES_HELP}
+- or the path of a **folder** of your own, with `train/ val/ test/` or one folder for each class
+
+Files are kept in the cache folder, which SHORTCAPS_CACHE sets.
+
+Examples:
+
+    shortcaps data mnist
+
+    shortcaps data show affnist --out affnist.png
+
+    shortcaps data smallnorb --folder ~/Downloads/norb
+""",
+)
+def data(
+    words: Annotated[
+        list[str], typer.Argument(metavar="[show] NAME", help="A data set; `show` draws a contact sheet.")
+    ],
+    folder: Annotated[Path | None, typer.Option(help="Where the published files already lie.")] = None,
+    protocol: Annotated[str, typer.Option(help=f"One of {', '.join(PROTOCOLS)}.")] = "default",
+    out: Annotated[Path | None, typer.Option(help="Where `show` writes its picture.")] = None,
+    image_size: Annotated[int | None, typer.Option(help="Side of the images of your own folder.")] = None,
+    colour: Annotated[bool, typer.Option("--colour", help="Keep the colours of your own folder.")] = False,
+    skip_broken: Annotated[bool, typer.Option("--skip-broken", help="Leave out images that cannot be read.")] = False,
+    camera: Annotated[str | None, typer.Option(help="left, right or stereo, for smallnorb and solids.")] = None,
+) -> None:
+    show, names = words[0] == "show" and len(words) > 1, words[1:] if words[0] == "show" and len(words) > 1 else words
+    if len(names) != 1:
+        raise DataError(f"give one data set, not {len(names)}: {' '.join(names)}")
+    options = {
+        name: value
+        for name, value in (
+            ("image_size", image_size),
+            ("colour", colour or None),
+            ("skip_broken", skip_broken or None),
+            ("camera", camera),
+        )
+        if value is not None
+    }
+    columns = (
+        TextColumn("rendering"),
+        BarColumn(),
+        TextColumn("{task.completed}/{task.total} objects"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=errors, transient=True) as bar:
+        tasks: dict[int, object] = {}
+
+        def progress(done: int, of: int) -> None:
+            if not tasks or done == 1:
+                tasks[0] = bar.add_task("", total=of)
+            bar.update(tasks[0], completed=done)  # type: ignore[arg-type]
+
+        parts = [
+            load(names[0], split, protocol, folder=folder, tell=tell, progress=progress, **options) for split in SPLITS
+        ]
+    for part in parts:
+        shape = "x".join(map(str, part.image_shape))
+        console.print(
+            f"{part.label}, {part.split}: {len(part):,} images, {shape}, {len(part.class_names)} classes",
+            highlight=False,
+        )
+    if show:
+        from shortcaps.data.sheet import contact_sheet
+
+        target = out or Path(f"{parts[0].name.strip('/').replace('/', '-')}-sheet.png")
+        contact_sheet([parts[0], parts[2]], target)
+        console.print(f"contact sheet: {target}", highlight=False)
+    elif names[0] in DATASETS:
+        console.print(f"ready in {cache_folder()}", highlight=False)

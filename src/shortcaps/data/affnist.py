@@ -1,0 +1,197 @@
+"""affNIST: MNIST digits under affine transformations, on 40x40 pixels.
+
+A network is trained on digits that were moved and nothing else, and tested on digits that were also rotated, sheared and
+scaled. The published files are used where they can be had; otherwise the set is made anew from MNIST by its published
+description, with a fixed seed, and is called `affnist-regenerated` wherever it appears.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from shortcaps.data.augment import Shift, View
+from shortcaps.data.cache import cache_folder, only_one_process, written_whole
+from shortcaps.data.dataset import DataError, Dataset
+from shortcaps.data.fetch import Mirror, SourceFailed, Tell, WantedFile, say_nothing
+from shortcaps.data.mnist import MNIST, read_split
+
+SIDE = 40
+PADDING = (SIDE - 28) // 2
+TRAINING_SHIFT = 5
+TRANSFORMS_PER_DIGIT = 32
+ROTATION, SHEAR, SCALE = math.radians(20), 0.2, (0.8, 1.2)
+SEEDS = {"validation": 40_001, "test": 40_002}
+MIRROR = Mirror("https://www.cs.toronto.edu/~tijmen/affNIST/32x/transformed", suffix=".zip")
+
+
+def load_affnist(
+    split: str, protocol: str, folder: Path | None = None, tell: Tell = say_nothing, *, mirror: Mirror = MIRROR
+) -> Dataset:
+    training = View((Shift(TRAINING_SHIFT),))
+    if split == "train" or (split == "validation" and protocol == "default"):
+        images, labels = read_split(MNIST, split, None, tell)
+        images = F.pad(images, (PADDING,) * 4)
+        if split == "validation":
+            # Shifted as in training, once and for all: nothing affine is seen before the test.
+            generator = torch.Generator().manual_seed(SEEDS["validation"])
+            images = Shift(TRAINING_SHIFT)(images, generator)
+        label = "MNIST on 40x40, shifted"
+        return Dataset("affnist", label, split, protocol, images, labels, MNIST.class_names, augment=training)
+
+    published = read_published(split, folder, tell, mirror)
+    label = "affNIST" if published else "affnist-regenerated"
+    images, labels = published or read_regenerated(split, tell)
+    return Dataset("affnist", label, split, protocol, images, labels, MNIST.class_names, augment=training)
+
+
+def read_published(split: str, folder: Path | None, tell: Tell, mirror: Mirror) -> tuple[Tensor, Tensor] | None:
+    """The published files, from the user's folder, the cache or the mirror; None where they are nowhere."""
+    cached = cache_folder() / "affnist" / f"{split}.mat.zip"
+    files = published_files(folder or cached.parent, split)
+    if files:
+        parts = [parse_matlab(data, label) for label, data in files]
+        return torch.cat([images for images, _ in parts]), torch.cat([labels for _, labels in parts])
+    if folder:
+        raise DataError(
+            f"{folder} has no affNIST files: expected {split}.mat, {split}.mat.zip, {split}_batches.zip "
+            f"or a folder {split}_batches with 1.mat … 32.mat"
+        )
+    try:
+        data = mirror.read(WantedFile(f"{split}.mat"))
+        images, labels = parse_matlab(_only_matlab_file(data, mirror.address), mirror.address)
+    except (SourceFailed, DataError) as failure:
+        tell(f"the published affNIST could not be had ({failure}): making it anew from MNIST")
+        return None
+    with written_whole(cached) as file:
+        file.write(data)
+    return images, labels
+
+
+def published_files(place: Path, name: str) -> list[tuple[str, bytes]]:
+    """Every MATLAB file of a split in a folder: one file or 32 batches, zipped or not."""
+    for single in (place / f"{name}.mat", place / f"{name}.mat.zip"):
+        if single.is_file():
+            data = single.read_bytes()
+            return [(single.name, _only_matlab_file(data, single.name) if single.suffix == ".zip" else data)]
+    batches = place / f"{name}_batches"
+    if batches.is_dir():
+        found = sorted(batches.glob("*.mat"), key=lambda file: (len(file.stem), file.stem))
+        return [(f"{batches.name}/{file.name}", file.read_bytes()) for file in found]
+    packed = place / f"{name}_batches.zip"
+    if packed.is_file():
+        with zipfile.ZipFile(packed) as archive:
+            names = [n for n in archive.namelist() if n.endswith(".mat")]
+            return [(n, archive.read(n)) for n in sorted(names, key=lambda n: (len(n), n))]
+    return []
+
+
+def _only_matlab_file(data: bytes, origin: str) -> bytes:
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            names = [name for name in archive.namelist() if name.endswith(".mat")]
+            if len(names) != 1:
+                raise DataError(f"{origin} holds {len(names)} .mat files instead of one")
+            return archive.read(names[0])
+    except zipfile.BadZipFile as error:
+        raise DataError(f"{origin} is not a zip file, or is damaged: {error}") from error
+
+
+def parse_matlab(data: bytes, origin: str) -> tuple[Tensor, Tensor]:
+    """Images (count, 1, 40, 40) and labels from a MAT v5 file with a struct `affNISTdata`."""
+    from scipy.io import loadmat
+    from scipy.io.matlab import MatReadError
+
+    try:
+        record = loadmat(io.BytesIO(data))["affNISTdata"][0, 0]
+        images, labels = np.asarray(record["image"]), np.asarray(record["label_int"]).reshape(-1)
+    except (KeyError, IndexError, ValueError, TypeError, OSError, MatReadError, NotImplementedError) as error:
+        raise DataError(f"{origin} is not an affNIST file, or is damaged: {error}") from error
+    if images.dtype != np.uint8 or images.ndim != 2 or images.shape[0] != SIDE * SIDE or len(labels) != images.shape[1]:
+        raise DataError(
+            f"{origin}: `image` is {images.dtype} {images.shape} and `label_int` has {len(labels)} labels; "
+            f"expected uint8 ({SIDE * SIDE}, count) and as many labels"
+        )
+    pictures = torch.from_numpy(np.ascontiguousarray(images.T)).reshape(-1, 1, SIDE, SIDE)
+    # MATLAB counts down the columns first.
+    return pictures.transpose(2, 3).contiguous(), torch.from_numpy(labels.astype(np.int64))
+
+
+def read_regenerated(split: str, tell: Tell) -> tuple[Tensor, Tensor]:
+    """The regenerated set, from the cache or made now."""
+    folder = cache_folder() / "affnist-regenerated"
+    file = folder / f"{split}-seed{SEEDS[split]}.npy"
+    digits, labels = read_split(MNIST, split, None, tell)
+    repeated = labels.repeat_interleave(TRANSFORMS_PER_DIGIT)
+    shape = (len(repeated), 1, SIDE, SIDE)
+    with only_one_process(folder):
+        if file.is_file():
+            try:
+                images = np.load(file, allow_pickle=False)
+                if images.dtype == np.uint8 and images.shape == shape:
+                    return torch.from_numpy(images), repeated
+            except (ValueError, OSError, EOFError):
+                tell(f"{file} is damaged: making it again")
+        tell(f"making affnist-regenerated ({split}): {len(repeated):,} images")
+        images = regenerate(digits, seed=SEEDS[split])
+        with written_whole(file) as stream:
+            np.save(stream, images.numpy(), allow_pickle=False)
+    return images, repeated
+
+
+def regenerate(digits: Tensor, *, seed: int, per_digit: int = TRANSFORMS_PER_DIGIT) -> Tensor:
+    """`per_digit` affine transforms of each digit (count, 1, 28, 28), uint8 → (count · per_digit, 1, 40, 40)."""
+    generator = torch.Generator().manual_seed(seed)
+    parts = []
+    for chunk in digits.split(max(1, 8192 // per_digit)):
+        count = len(chunk) * per_digit
+        matrices = random_matrices(count, generator)
+        position = torch.rand((count, 2), generator=generator)
+        parts.append(transform(chunk.repeat_interleave(per_digit, 0), matrices, position))
+    return torch.cat(parts)
+
+
+def random_matrices(count: int, generator: torch.Generator) -> Tensor:
+    """(count, 2, 2): rotation after shear after scaling, from source to target, on (x, y)."""
+    draws = torch.rand((4, count), generator=generator)
+    angle = (2 * draws[0] - 1) * ROTATION
+    shear = (2 * draws[1] - 1) * SHEAR
+    across, down = SCALE[0] + draws[2:] * (SCALE[1] - SCALE[0])
+    zero, one = torch.zeros(count), torch.ones(count)
+    rotate = torch.stack([angle.cos(), -angle.sin(), angle.sin(), angle.cos()], -1).reshape(-1, 2, 2)
+    slant = torch.stack([one, shear, zero, one], -1).reshape(-1, 2, 2)
+    stretch = torch.stack([across, zero, zero, down], -1).reshape(-1, 2, 2)
+    return rotate @ slant @ stretch
+
+
+def transform(digits: Tensor, matrices: Tensor, position: Tensor) -> Tensor:
+    """Digits (count, 1, 28, 28) under matrices (count, 2, 2), placed so that all ink stays inside 40x40.
+
+    position (count, 2) in 0–1 picks the place among those that do.
+    """
+    count, _, height, width = digits.shape
+    y, x = torch.meshgrid(torch.arange(height) + 0.5 - height / 2, torch.arange(width) + 0.5 - width / 2, indexing="ij")
+    moved = matrices @ torch.stack([x.reshape(-1), y.reshape(-1)])  # (count, 2, pixels)
+    ink = (digits.reshape(count, 1, -1) > 0).expand_as(moved)
+    # A pixel reaches half a pixel around its centre, and so does what the matrix makes of it.
+    reach = matrices.abs().sum(2) / 2
+    low = torch.where(ink, moved, torch.inf).amin(2) - reach
+    high = torch.where(ink, moved, -torch.inf).amax(2) + reach
+    empty = ~torch.isfinite(low)
+    first, last = torch.where(empty, 0.0, -SIDE / 2 - low), torch.where(empty, 0.0, SIDE / 2 - high)
+    centre = torch.where(first <= last, first + position * (last - first), (first + last) / 2)
+
+    # grid_sample asks for each target pixel where it comes from, in units of half the source's side.
+    inverse = torch.linalg.inv(matrices)
+    offset = -(inverse @ centre.unsqueeze(2))
+    theta = torch.cat([inverse * (SIDE / width), offset * (2 / width)], 2)
+    grid = F.affine_grid(theta, [count, 1, SIDE, SIDE], align_corners=False)
+    warped = F.grid_sample(digits.float(), grid, mode="bilinear", padding_mode="zeros", align_corners=False)
+    return warped.round().clamp(0, 255).to(torch.uint8)

@@ -1,0 +1,133 @@
+"""Views: how stored images (uint8) become what a network sees (float, 0–1), a whole batch at a time.
+
+Random steps draw from the generator they are given and from nothing else, so a batch can be repeated exactly.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import Generator, Tensor
+
+
+class Step(ABC):
+    """One step of a view. Geometry works on uint8; everything that changes values on floats in 0–1."""
+
+    random: bool = True
+    needs_floats: bool = False
+
+    @abstractmethod
+    def __call__(self, images: Tensor, generator: Generator | None) -> Tensor: ...
+
+    @abstractmethod
+    def __str__(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class View:
+    """Steps one after another; without any, just uint8 to floats in 0–1."""
+
+    steps: tuple[Step, ...] = ()
+
+    def __call__(self, images: Tensor, generator: Generator | None = None) -> Tensor:
+        for step in self.steps:
+            if step.random and generator is None:
+                raise ValueError(f"the step '{step}' is random: give a torch.Generator")
+            if step.needs_floats and not images.is_floating_point():
+                images = images.float() / 255
+            images = step(images, generator)
+        return images if images.is_floating_point() else images.float() / 255
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self.steps)) or "as it is"
+
+
+def _uniform(shape: tuple[int, ...], low: float, high: float, images: Tensor, generator: Generator | None) -> Tensor:
+    return (torch.rand(shape, generator=generator) * (high - low) + low).to(images.device)
+
+
+def _window(images: Tensor, top: Tensor, left: Tensor, height: int, width: int) -> Tensor:
+    """A window of each image, beginning at its own (top, left)."""
+    rows = top[:, None] + torch.arange(height, device=images.device)
+    columns = left[:, None] + torch.arange(width, device=images.device)
+    sample = torch.arange(len(images), device=images.device)
+    return images.movedim(1, -1)[sample[:, None, None], rows[:, :, None], columns[:, None, :]].movedim(-1, 1)
+
+
+@dataclass(frozen=True)
+class Shift(Step):
+    """Moves each image by up to `pixels` in each direction; what comes in from outside is black."""
+
+    pixels: int
+
+    def __call__(self, images: Tensor, generator: Generator | None) -> Tensor:
+        size = 2 * self.pixels + 1
+        offsets = torch.randint(size, (2, len(images)), generator=generator).to(images.device)
+        padded = torch.nn.functional.pad(images, (self.pixels,) * 4)
+        return _window(padded, offsets[0], offsets[1], images.shape[2], images.shape[3])
+
+    def __str__(self) -> str:
+        return f"shift within {self.pixels} px"
+
+
+@dataclass(frozen=True)
+class RandomCrop(Step):
+    """A square of `size` pixels from anywhere in the image."""
+
+    size: int
+
+    def __call__(self, images: Tensor, generator: Generator | None) -> Tensor:
+        top = torch.randint(images.shape[2] - self.size + 1, (len(images),), generator=generator).to(images.device)
+        left = torch.randint(images.shape[3] - self.size + 1, (len(images),), generator=generator).to(images.device)
+        return _window(images, top, left, self.size, self.size)
+
+    def __str__(self) -> str:
+        return f"random {self.size}x{self.size} crop"
+
+
+@dataclass(frozen=True)
+class CentreCrop(Step):
+    """The square of `size` pixels in the middle."""
+
+    size: int
+    random = False
+
+    def __call__(self, images: Tensor, generator: Generator | None) -> Tensor:
+        top, left = (images.shape[2] - self.size) // 2, (images.shape[3] - self.size) // 2
+        return images[:, :, top : top + self.size, left : left + self.size]
+
+    def __str__(self) -> str:
+        return f"central {self.size}x{self.size} crop"
+
+
+@dataclass(frozen=True)
+class BrightnessAndContrast(Step):
+    """Adds up to `brightness`, and scales the distance from the image's mean by 1 ± `contrast`; stays in 0–1."""
+
+    brightness: float = 32 / 255
+    contrast: float = 0.5
+    needs_floats = True
+
+    def __call__(self, images: Tensor, generator: Generator | None) -> Tensor:
+        shape = (len(images), 1, 1, 1)
+        added = _uniform(shape, -self.brightness, self.brightness, images, generator)
+        factor = _uniform(shape, 1 - self.contrast, 1 + self.contrast, images, generator)
+        mean = images.mean((1, 2, 3), keepdim=True)
+        return ((images - mean) * factor + mean + added).clamp(0, 1)
+
+    def __str__(self) -> str:
+        return f"brightness ± {self.brightness:.2g}, contrast ± {self.contrast:.0%}"
+
+
+@dataclass(frozen=True)
+class MirrorLeftRight(Step):
+    """Mirrors each image with probability one half."""
+
+    def __call__(self, images: Tensor, generator: Generator | None) -> Tensor:
+        mirrored = torch.rand((len(images), 1, 1, 1), generator=generator).to(images.device) < 0.5
+        return torch.where(mirrored, images.flip(3), images)
+
+    def __str__(self) -> str:
+        return "mirrored at random"

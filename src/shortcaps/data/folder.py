@@ -1,0 +1,151 @@
+"""Your own images: `train/ val/ test/` with a folder for each class, or a single tree of class folders."""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shortcaps.data.augment import Shift, View
+from shortcaps.data.dataset import DataError, Dataset
+
+SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".webp"}
+SPLIT_FOLDERS = {
+    "train": ("train", "training"),
+    "validation": ("val", "valid", "validation"),
+    "test": ("test", "testing"),
+}
+SHARES = {"train": 0.8, "validation": 0.1, "test": 0.1}
+MOST_PIXELS = 50_000_000
+SEED = 0
+
+
+@dataclass(frozen=True)
+class FolderSettings:
+    """How images of a folder become tensors; travels with a trained model."""
+
+    image_size: int = 28
+    colour: bool = False
+    skip_broken: bool = False
+
+
+def list_classes(root: Path) -> dict[str, list[Path]]:
+    """Class folders with their images, by name."""
+    classes = {}
+    for folder in sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith(".")):
+        classes[folder.name] = sorted(f for f in folder.rglob("*") if f.is_file() and f.suffix.lower() in SUFFIXES)
+    return classes
+
+
+def find_split(root: Path, split: str) -> Path | None:
+    for name in SPLIT_FOLDERS[split]:
+        if (root / name).is_dir():
+            return root / name
+    return None
+
+
+def check_classes(root: Path, classes: dict[str, list[Path]]) -> None:
+    if not classes:
+        raise DataError(f"{root} has no class folders: put the images of each class into a folder named after it")
+    if len(classes) == 1:
+        raise DataError(f"{root} has one class only ({next(iter(classes))}): a classifier needs at least two")
+    empty = [name for name, files in classes.items() if not files]
+    if empty:
+        raise DataError(
+            f"{root}: no images for {', '.join(empty)}: add some ({', '.join(sorted(SUFFIXES))}) or remove the folder"
+        )
+
+
+def files_of_split(root: Path, split: str) -> tuple[tuple[str, ...], list[tuple[Path, int]]]:
+    """Class names, and the files of a split with their class."""
+    training = find_split(root, "train")
+    if training is not None:
+        place = find_split(root, split)
+        if place is None:
+            raise DataError(f"{root} has a train folder but none for {split}: add {root / SPLIT_FOLDERS[split][0]}")
+        classes = list_classes(place)
+        check_classes(place, classes)
+        names = tuple(list_classes(training))
+        if tuple(classes) != names:
+            raise DataError(f"{place} has the classes {', '.join(classes)}, but {training} has {', '.join(names)}")
+        return names, [(file, number) for number, files in enumerate(classes.values()) for file in files]
+    classes = list_classes(root)
+    check_classes(root, classes)
+    chosen = []
+    for number, (name, files) in enumerate(classes.items()):
+        if len(files) < len(SHARES):
+            raise DataError(
+                f"class {name} has {len(files)} images: a seeded split into three needs at least {len(SHARES)}"
+            )
+        order = np.random.Generator(np.random.PCG64([SEED, *hashlib.sha256(name.encode()).digest()[:4]])).permutation(
+            len(files)
+        )
+        held_out = max(1, round(SHARES["validation"] * len(files)))
+        parts = {"validation": order[:held_out], "test": order[held_out : 2 * held_out], "train": order[2 * held_out :]}
+        chosen += [(files[n], number) for n in sorted(parts[split])]
+    return tuple(classes), chosen
+
+
+def load_folder(root: Path, split: str, protocol: str, settings: FolderSettings) -> Dataset:
+    if not root.is_dir():
+        raise DataError(f"{root} is not a folder, and no data set has that name")
+    names, files = files_of_split(root, split)
+    images, labels, broken = [], [], []
+    for file, label in files:
+        try:
+            image = read_image(file, settings)
+        except DataError as reason:
+            broken.append(f"{file}: {reason}")
+            continue
+        images.append(image)
+        labels.append(label)
+    if broken and not settings.skip_broken:
+        listed = "".join(f"\n  - {line}" for line in broken[:20]) + (
+            f"\n  … and {len(broken) - 20} more" if len(broken) > 20 else ""
+        )
+        raise DataError(
+            f"{len(broken)} of {len(files)} images cannot be used; remove them or use --skip-broken:{listed}"
+        )
+    gone = [names[number] for number in range(len(names)) if number not in labels]
+    if gone:
+        raise DataError(f"{root}: no usable image is left for {', '.join(gone)}")
+    return Dataset(
+        str(root),
+        root.resolve().name,
+        split,
+        protocol,
+        torch.stack(images),
+        torch.tensor(labels),
+        names,
+        augment=View((Shift(max(1, settings.image_size // 14)),)),
+    )
+
+
+def read_image(file: Path, settings: FolderSettings) -> Tensor:
+    """One image as uint8 (channels, size, size), resized whole; raises DataError with the reason."""
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(file) as opened:
+                width, height = opened.size
+                if width * height > MOST_PIXELS:
+                    raise DataError(
+                        f"{width}x{height} is more than {MOST_PIXELS / 1e6:.0f} megapixels: make it smaller"
+                    )
+                image = opened.convert("RGB" if settings.colour else "L")
+    except UnidentifiedImageError as error:
+        raise DataError("not an image") from error
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise DataError("far more pixels than an image should have: make it smaller") from error
+    except (OSError, SyntaxError, ValueError, EOFError) as error:
+        raise DataError(f"broken ({error})") from error
+    size = (settings.image_size, settings.image_size)
+    pixels = np.asarray(image.resize(size, Image.Resampling.BILINEAR))
+    return torch.from_numpy(pixels.copy()).reshape(*size, -1).permute(2, 0, 1).contiguous()

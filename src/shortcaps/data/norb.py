@@ -1,0 +1,154 @@
+"""The binary matrix format of NORB, and data sets that are laid out as smallNORB is: `dat`, `cat` and `info` files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+
+from shortcaps.data.augment import BrightnessAndContrast, CentreCrop, RandomCrop, View
+from shortcaps.data.dataset import DataError, Dataset
+
+# Little-endian throughout. The published description lists a "packed" type too, which no published file uses.
+MAGIC: dict[int, np.dtype] = {
+    0x1E3D4C51: np.dtype("<f4"),
+    0x1E3D4C53: np.dtype("<f8"),
+    0x1E3D4C54: np.dtype("<i4"),
+    0x1E3D4C55: np.dtype("u1"),
+    0x1E3D4C56: np.dtype("<i2"),
+}
+CLASS_NAMES = ("four-legged animal", "human figure", "aeroplane", "lorry", "car")
+TRAINING_INSTANCES, TEST_INSTANCES = (4, 6, 7, 8, 9), (0, 1, 2, 3, 5)
+VALIDATION_INSTANCE = 9
+"""Under the default protocol this instance of each category is kept from training."""
+CROP = 32
+CAMERAS = {"left": slice(0, 1), "right": slice(1, 2), "stereo": slice(0, 2)}
+# Hinton et al. (2018): train on a third of the viewpoints. Azimuths are stored in tens of degrees, elevations as 0 … 8.
+FAMILIAR_AZIMUTHS, FAMILIAR_ELEVATIONS = (30, 32, 34, 0, 2, 4), (0, 1, 2)
+
+
+def parse_matrix(data: bytes, name: str) -> NDArray[np.generic]:
+    """The array in a binary matrix file."""
+    if len(data) < 8:
+        raise DataError(f"{name} is too short to be a binary matrix file")
+    magic, dimensions = (int(n) for n in np.frombuffer(data, "<i4", 2))
+    if magic not in MAGIC:
+        raise DataError(
+            f"{name} begins with {magic:#x}, which no binary matrix file does: is it another file, or packed?"
+        )
+    # Fewer than three dimensions are stored as three, the rest being 1.
+    stored = max(3, dimensions)
+    if not 1 <= dimensions <= 8 or len(data) < 8 + 4 * stored:
+        raise DataError(f"{name} has a damaged header ({dimensions} dimensions)")
+    shape = np.frombuffer(data, "<i4", dimensions, offset=8)
+    kind, start = MAGIC[magic], 8 + 4 * stored
+    if (shape < 0).any() or len(data) - start != int(np.prod(shape, dtype=np.int64)) * kind.itemsize:
+        raise DataError(
+            f"{name} should hold {'x'.join(map(str, shape))} {kind.name} but has {len(data) - start} bytes of them"
+        )
+    return np.frombuffer(data, kind, offset=start).reshape(shape)
+
+
+def matrix_header(shape: tuple[int, ...], kind: np.dtype) -> bytes:
+    """What stands before the numbers in a binary matrix file."""
+    magic = next(number for number, known in MAGIC.items() if known == kind)
+    dimensions = (*shape, *(1 for _ in range(3 - len(shape))))
+    return np.array([magic, len(shape), *dimensions], "<i4").tobytes()
+
+
+@dataclass(frozen=True)
+class NorbFiles:
+    """Images (count, 2, height, width), categories (count,) and (instance, elevation, azimuth, lighting) of each."""
+
+    images: Tensor
+    categories: Tensor
+    info: Tensor
+
+
+def read_norb_files(paths: dict[str, Path]) -> NorbFiles:
+    """`paths`: the unpacked files by what they hold, `dat`, `cat` and `info`."""
+    arrays = {part: parse_matrix(path.read_bytes(), path.name) for part, path in paths.items()}
+    dat, cat, info = arrays["dat"], arrays["cat"], arrays["info"]
+    wrong = None
+    if dat.dtype != np.uint8 or dat.ndim != 4 or dat.shape[1] != 2:
+        wrong = "dat"
+    elif cat.dtype != np.dtype("<i4") or cat.shape != dat.shape[:1]:
+        wrong = "cat"
+    elif info.dtype != np.dtype("<i4") or info.shape != (len(dat), 4):
+        wrong = "info"
+    if wrong:
+        found = arrays[wrong]
+        raise DataError(
+            f"{paths[wrong].name} holds {found.dtype.name} {found.shape}, which is no `{wrong}` file: were files swapped?"
+        )
+    if len(cat) and not 0 <= int(cat.min()) <= int(cat.max()) < len(CLASS_NAMES):
+        raise DataError(
+            f"{paths['cat'].name} has categories from {cat.min()} to {cat.max()}: expected 0 to {len(CLASS_NAMES) - 1}"
+        )
+    return NorbFiles(
+        torch.from_numpy(dat.copy()), torch.from_numpy(cat.astype(np.int64)), torch.from_numpy(info.astype(np.int64))
+    )
+
+
+def halve(images: Tensor) -> Tensor:
+    """Half the size, each pixel the mean of four; uint8."""
+    parts = [F.avg_pool2d(part.float(), 2).round().to(torch.uint8) for part in images.split(4096)]
+    return torch.cat(parts) if parts else images
+
+
+def is_familiar(info: Tensor, viewpoint: str) -> Tensor:
+    """Whether each image is taken from a viewpoint that the novel-viewpoint experiment trains on."""
+    if viewpoint == "azimuth":
+        return torch.isin(info[:, 2], torch.tensor(FAMILIAR_AZIMUTHS))
+    return torch.isin(info[:, 1], torch.tensor(FAMILIAR_ELEVATIONS))
+
+
+def norb_dataset(
+    name: str,
+    label: str,
+    split: str,
+    protocol: str,
+    read: dict[str, NorbFiles],
+    *,
+    camera: str = "left",
+    viewpoint: str | None = None,
+    viewpoints: str = "novel",
+) -> Dataset:
+    """A split of a set in smallNORB's layout.
+
+    read: the `training` and, where the split needs it, the `testing` files
+    camera: `left`, `right` or `stereo` (two channels)
+    viewpoint: `azimuth` or `elevation` to train on a third of the viewpoints and test on the `novel` others (or, for
+        comparison, on the `familiar` ones)
+    """
+    if camera not in CAMERAS:
+        raise DataError(f"unknown camera {camera!r}: choose one of {', '.join(CAMERAS)}")
+    if viewpoints not in ("novel", "familiar"):
+        raise DataError(f"unknown viewpoints {viewpoints!r}: choose novel or familiar")
+    from_test = split == "test" or (split == "validation" and protocol == "paper")
+    files = read["testing" if from_test else "training"]
+    chosen = torch.ones(len(files.categories), dtype=torch.bool)
+    if protocol == "default" and not from_test:
+        held_out = files.info[:, 0] == VALIDATION_INSTANCE
+        chosen &= held_out if split == "validation" else ~held_out
+    if viewpoint is not None:
+        familiar = is_familiar(files.info, viewpoint)
+        chosen &= ~familiar if from_test and viewpoints == "novel" else familiar
+        label = f"{label}, {viewpoints if from_test else 'familiar'} {viewpoint}"
+    images = halve(files.images[chosen][:, CAMERAS[camera]])
+    return Dataset(
+        name,
+        f"{label}, {camera} camera" if camera != "stereo" else f"{label}, stereo",
+        split,
+        protocol,
+        images,
+        files.categories[chosen],
+        CLASS_NAMES,
+        view=View((CentreCrop(CROP),)),
+        augment=View((RandomCrop(CROP), BrightnessAndContrast())),
+    )

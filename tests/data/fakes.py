@@ -1,0 +1,102 @@
+"""Small data sets in the published formats, and sources that misbehave."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import http.server
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shortcaps.data import affnist, mnist
+from shortcaps.data.fetch import Folder, WantedFile
+
+TRAIN, TEST, VALIDATION = 120, 40, 30
+
+
+def idx_bytes(array: np.ndarray) -> bytes:
+    """An IDX file of bytes, written from its description: two zeros, type 8, dimensions, sizes big-endian, data."""
+    return b"\0\0\x08" + bytes([array.ndim]) + b"".join(struct.pack(">i", n) for n in array.shape) + array.tobytes()
+
+
+def fake_digits(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Different strokes on black, ten classes."""
+    random = np.random.default_rng(seed)
+    images = np.zeros((count, 28, 28), np.uint8)
+    images[:, 6:22, 8:20] = random.integers(0, 256, (count, 16, 12))
+    return images, (np.arange(count) % 10).astype(np.uint8)
+
+
+def fake_files() -> dict[str, bytes]:
+    train, test = fake_digits(TRAIN, 1), fake_digits(TEST, 2)
+    return {
+        "train-images-idx3-ubyte": idx_bytes(train[0]),
+        "train-labels-idx1-ubyte": idx_bytes(train[1]),
+        "t10k-images-idx3-ubyte": idx_bytes(test[0]),
+        "t10k-labels-idx1-ubyte": idx_bytes(test[1]),
+    }
+
+
+def fake_mnist(folder: Path, monkeypatch: pytest.MonkeyPatch) -> mnist.IdxSet:
+    """Puts a small set in MNIST's place."""
+    files = fake_files()
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+    wanted = {
+        kind: WantedFile(file.name, hashlib.sha256(files[file.name]).hexdigest())
+        for kind, file in mnist.MNIST.files.items()
+    }
+    small = mnist.IdxSet("mnist", "MNIST", tuple("0123456789"), wanted, (Folder(folder),))
+    monkeypatch.setattr(mnist, "VALIDATION_IMAGES", VALIDATION)
+    for module in (mnist, affnist):
+        monkeypatch.setattr(module, "MNIST", small)
+    monkeypatch.setattr("shortcaps.data.MNIST", small)
+    return small
+
+
+@contextmanager
+def web_server(files: dict[str, bytes], *, silent: bool = False, cut: int | None = None) -> Iterator[str]:
+    """Serves files on this machine. `silent`: accepts and never answers; `cut`: breaks off after so many bytes."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if silent:
+                time.sleep(3)
+                return
+            data = files.get(self.path.lstrip("/"))
+            if data is None:
+                self.send_error(404)
+                return
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data[:cut])
+
+        def log_message(self, *arguments: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def packed(files: dict[str, bytes]) -> dict[str, bytes]:
+    return {f"{name}.gz": gzip.compress(data) for name, data in files.items()}
+
+
+def content_hashes(images: object) -> list[str]:
+    return [hashlib.sha256(np.ascontiguousarray(image).tobytes()).hexdigest() for image in images.numpy()]

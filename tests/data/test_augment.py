@@ -1,0 +1,63 @@
+"""Views: exact, seeded, and never outside 0–1."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from shortcaps.data.augment import BrightnessAndContrast, CentreCrop, MirrorLeftRight, RandomCrop, Shift, View
+
+IMAGES = torch.randint(0, 256, (64, 2, 12, 10), dtype=torch.uint8, generator=torch.Generator().manual_seed(5))
+STEPS = [Shift(3), RandomCrop(7), CentreCrop(8), BrightnessAndContrast(), MirrorLeftRight()]
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.mark.parametrize("step", STEPS, ids=str)
+def test_a_view_gives_floats_in_range_and_repeats_with_its_seed(step) -> None:
+    view = View((step,))
+    first, again, other = view(IMAGES, seeded()), view(IMAGES, seeded()), view(IMAGES, seeded(1))
+    assert first.dtype == torch.float32
+    assert 0 <= first.min() <= first.max() <= 1
+    assert torch.equal(first, again)
+    assert torch.equal(first, other) != step.random
+
+
+def test_without_steps_a_view_only_scales() -> None:
+    assert torch.equal(View()(IMAGES), IMAGES.float() / 255)
+
+
+def test_shifts_reach_every_offset_and_no_further() -> None:
+    one = torch.zeros(4000, 1, 9, 9, dtype=torch.uint8)
+    one[:, :, 4, 4] = 255
+    shifted = Shift(2)(one, seeded())
+    places = shifted[:, 0].flatten(1).argmax(1)
+    offsets = {(int(p) // 9 - 4, int(p) % 9 - 4) for p in places}
+    assert offsets == {(y, x) for y in range(-2, 3) for x in range(-2, 3)}
+    assert (shifted.flatten(1).sum(1) == 255).all()
+
+
+def test_a_shift_moves_all_channels_alike_and_fills_with_black() -> None:
+    shifted = Shift(3)(IMAGES, seeded())
+    offsets = torch.randint(7, (2, len(IMAGES)), generator=seeded())
+    for n in range(len(IMAGES)):
+        y, x = (3 - offsets[:, n]).tolist()
+        expected = torch.zeros_like(IMAGES[n])
+        source = IMAGES[n, :, max(0, -y) : 12 - max(0, y), max(0, -x) : 10 - max(0, x)]
+        expected[:, max(0, y) : 12 + min(0, y), max(0, x) : 10 + min(0, x)] = source
+        assert torch.equal(shifted[n], expected)
+
+
+def test_crops_are_windows_of_the_image() -> None:
+    cropped = RandomCrop(7)(IMAGES, seeded())
+    for image, whole in zip(cropped, IMAGES, strict=True):
+        windows = whole.unfold(1, 7, 1).unfold(2, 7, 1)
+        assert (windows == image[:, None, None]).all((-1, -2)).all(0).any()
+    assert torch.equal(CentreCrop(8)(IMAGES, None), IMAGES[:, :, 2:10, 1:9])
+
+
+def test_a_random_view_without_a_generator_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"the step 'shift within 3 px' is random: give a torch\.Generator"):
+        View((Shift(3),))(IMAGES)

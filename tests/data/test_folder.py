@@ -1,0 +1,126 @@
+"""A folder of one's own images: splits, sizes, and a clear refusal of what cannot be used."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from shortcaps.data import DataError, load
+from shortcaps.data.sheet import contact_sheet
+from tests.data.fakes import content_hashes
+
+
+def picture(file: Path, seed: int, size: tuple[int, int] = (20, 16), mode: str = "RGB") -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    pixels = np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 3)).astype(np.uint8)
+    Image.fromarray(pixels).convert(mode).save(file)
+
+
+def tree(root: Path, per_class: int = 10, formats: tuple[str, ...] = ("png", "bmp", "webp")) -> Path:
+    for number, name in enumerate(("cats", "dogs", "owls")):
+        for n in range(per_class):
+            picture(root / name / f"{n}.{formats[n % len(formats)]}", 100 * number + n)
+    return root
+
+
+def test_a_single_tree_is_split_by_a_seed_without_overlap(tmp_path: Path) -> None:
+    parts = [load(tree(tmp_path), split) for split in ("train", "validation", "test")]
+    assert [len(part) for part in parts] == [24, 3, 3]
+    assert parts[0].class_names == ("cats", "dogs", "owls")
+    assert parts[0].image_shape == (1, 28, 28)
+    hashes = [set(content_hashes(part.images)) for part in parts]
+    assert not (hashes[0] & hashes[1] or hashes[0] & hashes[2] or hashes[1] & hashes[2])
+    assert torch.equal(parts[0].images, load(tmp_path, "train").images)
+    for part in parts:
+        assert set(part.labels.tolist()) == {0, 1, 2}
+
+
+def test_train_val_test_folders_are_used_as_they_are(tmp_path: Path) -> None:
+    for split, count in (("train", 5), ("val", 2), ("test", 3)):
+        tree(tmp_path / split, count)
+    assert [len(load(tmp_path, split)) for split in ("train", "validation", "test")] == [15, 6, 9]
+
+
+@pytest.mark.parametrize("suffix", ["png", "jpg", "bmp", "webp"])
+@pytest.mark.parametrize("mode", ["L", "RGB"])
+def test_grey_and_colour_images_of_any_size(tmp_path: Path, suffix: str, mode: str) -> None:
+    for name in ("a", "b"):
+        for n in range(3):
+            picture(tmp_path / name / f"{n}.{suffix}", n, (30 + n, 50), mode)
+    assert load(tmp_path, "train", image_size=40).image_shape == (1, 40, 40)
+    assert load(tmp_path, "train", image_size=17, colour=True).image_shape == (3, 17, 17)
+
+
+def test_broken_files_are_listed_together_and_can_be_skipped(tmp_path: Path) -> None:
+    for split in ("train", "val", "test"):
+        tree(tmp_path / split, 4)
+    (tmp_path / "train/cats/text.png").write_text("this is no picture")
+    whole = (tmp_path / "train/dogs/0.png").read_bytes()
+    (tmp_path / "train/dogs/half.png").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(DataError, match="2 of 14 images cannot be used; remove them or use --skip-broken") as caught:
+        load(tmp_path, "train")
+    assert "text.png: not an image" in str(caught.value)
+    assert "half.png: broken" in str(caught.value)
+    assert len(load(tmp_path, "train", skip_broken=True)) == 12
+
+
+def huge_png(width: int, height: int) -> bytes:
+    """A few hundred bytes that claim to be a picture of any size."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", header)
+        + chunk(b"IDAT", zlib.compress(b"\0" * 1000))
+        + chunk(b"IEND", b"")
+    )
+
+
+@pytest.mark.parametrize("side", [10_000, 60_000])
+def test_pictures_that_would_fill_the_memory_are_refused(tmp_path: Path, side: int) -> None:
+    for split in ("train", "val", "test"):
+        tree(tmp_path / split, 2)
+    (tmp_path / "train/cats/bomb.png").write_bytes(huge_png(side, side))
+    with pytest.raises(DataError, match="bomb.png: .*make it smaller"):
+        load(tmp_path, "train")
+
+
+def test_folders_that_cannot_be_learned_from_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "none").mkdir()
+    with pytest.raises(DataError, match="has no class folders: put the images of each class"):
+        load(tmp_path / "none", "train")
+    picture(tmp_path / "one/only/0.png", 0)
+    with pytest.raises(DataError, match=r"has one class only \(only\): a classifier needs at least two"):
+        load(tmp_path / "one", "train")
+    tree(tmp_path / "empty")
+    (tmp_path / "empty/unicorns").mkdir()
+    with pytest.raises(DataError, match="no images for unicorns: add some"):
+        load(tmp_path / "empty", "train")
+    tree(tmp_path / "few", 2)
+    with pytest.raises(DataError, match="class cats has 2 images: a seeded split into three needs at least 3"):
+        load(tmp_path / "few", "train")
+    tree(tmp_path / "partial/train", 2)
+    with pytest.raises(DataError, match="has a train folder but none for test"):
+        load(tmp_path / "partial", "test")
+    tree(tmp_path / "partial/test", 2)
+    picture(tmp_path / "partial/test/mice/0.png", 0)
+    with pytest.raises(DataError, match="has the classes cats, dogs, mice, owls, but .* has cats, dogs, owls"):
+        load(tmp_path / "partial", "test")
+
+
+def test_a_contact_sheet_shows_training_augmented_and_test_images(tmp_path: Path) -> None:
+    parts = [load(tree(tmp_path / "images"), split, colour=True) for split in ("train", "test")]
+    contact_sheet(parts, tmp_path / "sheet.png")
+    with Image.open(tmp_path / "sheet.png") as sheet:
+        assert sheet.width > 600
+        assert sheet.height > 300
+        assert len(sheet.getcolors(1 << 24)) > 1000

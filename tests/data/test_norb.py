@@ -1,0 +1,212 @@
+"""smallNORB's format byte for byte, its splits, and the rendered stand-in that goes through the same reader."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from shortcaps.data import DataError, load, smallnorb, solids
+from shortcaps.data.norb import TEST_INSTANCES, TRAINING_INSTANCES, halve, matrix_header, parse_matrix
+from tests.data.fakes import content_hashes
+
+MAGIC = {"<f4": 0x1E3D4C51, "<f8": 0x1E3D4C53, "<i4": 0x1E3D4C54, "u1": 0x1E3D4C55, "<i2": 0x1E3D4C56}
+
+
+def matrix_bytes(array: np.ndarray, kind: str) -> bytes:
+    """A binary matrix file from its published description: magic, dimensions, at least three sizes, data; little-endian."""
+    sizes = [*array.shape, *[1] * (3 - array.ndim)]
+    return struct.pack(f"<{2 + len(sizes)}i", MAGIC[kind], array.ndim, *sizes) + array.astype(kind).tobytes()
+
+
+@pytest.mark.parametrize("kind", MAGIC)
+@pytest.mark.parametrize("shape", [(5,), (4, 3), (2, 3, 4), (2, 2, 3, 3)])
+def test_matrices_of_every_type_and_rank_are_read(kind: str, shape: tuple[int, ...]) -> None:
+    array = np.arange(np.prod(shape)).reshape(shape)
+    data = matrix_bytes(array, kind)
+    assert np.array_equal(parse_matrix(data, "file"), array)
+    assert data.startswith(matrix_header(shape, np.dtype(kind)))
+
+
+def test_damaged_matrices_are_named() -> None:
+    data = matrix_bytes(np.arange(6), "<i4")
+    for damaged, message in (
+        (data[:-1], "file should hold 6 int32 but has 23 bytes"),
+        (b"\x1f\x8b\x08\0" + data[4:], "file begins with 0x88b1f, which no binary matrix file does"),
+        (data[:6], "file is too short"),
+        (data[:4] + struct.pack("<i", 99) + data[8:], "file has a damaged header (99 dimensions)"),
+    ):
+        with pytest.raises(DataError, match=re.escape(message)):
+            parse_matrix(damaged, "file")
+
+
+def write_small_set(folder: Path, *, packed: bool) -> None:
+    """Every instance of every category from four azimuths and three elevations, under one lighting."""
+    folder.mkdir()
+    for part, instances in (("training", TRAINING_INSTANCES), ("testing", TEST_INSTANCES)):
+        rows = [(c, i, e, a, 0) for i in instances for e in (0, 2, 8) for a in (0, 10, 20, 34) for c in range(5)]
+        table = np.array(rows)
+        random = np.random.default_rng(len(part))
+        arrays = {
+            "dat": (random.integers(0, 256, (len(rows), 2, 96, 96)), "u1"),
+            "cat": (table[:, 0], "<i4"),
+            "info": (table[:, 1:], "<i4"),
+        }
+        for kind, (array, number) in arrays.items():
+            name, data = smallnorb.FILES[part][kind].name, matrix_bytes(array, number)
+            (folder / (name + ".gz" if packed else name)).write_bytes(gzip.compress(data, 1) if packed else data)
+
+
+@pytest.fixture
+def small_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    write_small_set(tmp_path / "norb", packed=False)
+    monkeypatch.setattr(smallnorb.read_smallnorb, "__defaults__", (None, lambda message: None, ()))
+    return tmp_path / "norb"
+
+
+def test_the_default_protocol_holds_out_instances_of_the_training_objects(small_set: Path) -> None:
+    train, validation, test = (load("smallnorb", split, folder=small_set) for split in ("train", "validation", "test"))
+    assert (len(train), len(validation), len(test)) == (4 * 60, 60, 300)
+    hashes = [set(content_hashes(part.images)) for part in (train, validation, test)]
+    assert not hashes[0] & hashes[1]
+    assert not hashes[0] & hashes[2]
+    assert not hashes[1] & hashes[2]
+    assert train.label == "smallNORB, left camera"
+
+
+def test_the_papers_protocol_validates_on_the_test_file_and_trains_on_all_instances(small_set: Path) -> None:
+    train, validation, test = (
+        load("smallnorb", split, "paper", folder=small_set) for split in ("train", "validation", "test")
+    )
+    assert len(train) == 300
+    assert torch.equal(validation.images, test.images)
+
+
+@pytest.mark.parametrize(("viewpoint", "familiar", "novel"), [("azimuth", 2 / 4, 2 / 4), ("elevation", 2 / 3, 1 / 3)])
+def test_novel_viewpoints_are_never_trained_on(small_set: Path, viewpoint: str, familiar: float, novel: float) -> None:
+    train, validation, test = (
+        load(f"smallnorb-{viewpoint}", split, folder=small_set) for split in ("train", "validation", "test")
+    )
+    assert len(train) == 240 * familiar
+    assert len(validation) == 60 * familiar
+    assert len(test) == round(300 * novel)
+    assert f"novel {viewpoint}" in test.label
+    seen = load(f"smallnorb-{viewpoint}", "test", folder=small_set, viewpoints="familiar")
+    assert len(seen) == 300 * familiar
+    assert not set(content_hashes(seen.images)) & set(content_hashes(test.images))
+
+
+def test_cameras_halving_and_crops(small_set: Path) -> None:
+    left, right, stereo = (load("smallnorb", "test", folder=small_set, camera=c) for c in ("left", "right", "stereo"))
+    assert left.images.shape[1:] == (1, 48, 48)
+    assert torch.equal(stereo.images, torch.cat([left.images, right.images], 1))
+    assert stereo.image_shape == (2, 32, 32)
+    assert torch.equal(left.view(left.images), left.images[:, :, 8:40, 8:40].float() / 255)
+    augmented = left.augment(left.images[:9], torch.Generator().manual_seed(0))
+    assert augmented.shape == (9, 1, 32, 32)
+    assert 0 <= augmented.min() <= augmented.max() <= 1
+    square = torch.tensor([[[[1, 2], [4, 6]]]], dtype=torch.uint8)
+    assert halve(square).tolist() == [[[[3]]]]
+    with pytest.raises(DataError, match="unknown camera 'both': choose one of left, right, stereo"):
+        load("smallnorb", "test", folder=small_set, camera="both")
+
+
+def test_packed_files_must_be_the_published_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_small_set(tmp_path / "norb", packed=True)
+    monkeypatch.setattr(smallnorb.read_smallnorb, "__defaults__", (None, lambda message: None, ()))
+    with pytest.raises(DataError, match="another SHA-256 than the published smallnorb-5x46789"):
+        load("smallnorb", "train", folder=tmp_path / "norb")
+
+
+def test_a_missing_download_names_the_files_and_where_to_put_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(smallnorb.read_smallnorb, "__defaults__", (None, lambda message: None, ()))
+    with pytest.raises(DataError) as caught:
+        load("smallnorb", "test")
+    for kind in ("dat", "cat", "info"):
+        assert f"smallnorb-5x01235x9x18x6x2x96x96-testing-{kind}.mat" in str(caught.value)
+    assert "or put them into" in str(caught.value)
+
+
+def test_swapped_files_are_named(small_set: Path) -> None:
+    cat, info = (small_set / smallnorb.FILES["testing"][kind].name for kind in ("cat", "info"))
+    swapped = cat.read_bytes()
+    cat.write_bytes(info.read_bytes())
+    info.write_bytes(swapped)
+    with pytest.raises(DataError, match="testing-cat.mat holds int32 .*, which is no `cat` file: were files swapped"):
+        load("smallnorb", "test", folder=small_set)
+
+
+@pytest.mark.parametrize("shape", ["sphere", "box", "cylinder"])
+def test_rays_hit_solids_where_marching_along_them_does(shape: str) -> None:
+    inside = {
+        "sphere": lambda p: p.square().sum(-1) < 1,
+        "box": lambda p: p.abs().amax(-1) < 1,
+        "cylinder": lambda p: (p[..., :2].square().sum(-1) < 1) & (p[..., 2].abs() < 1),
+    }[shape]
+    generator = torch.Generator().manual_seed(0)
+    origin = torch.nn.functional.normalize(torch.randn(300, 3, generator=generator, dtype=torch.float64), dim=1) * 4
+    direction = torch.nn.functional.normalize(
+        torch.randn(300, 3, generator=generator, dtype=torch.float64) * 0.8 - origin, dim=1
+    )
+    distance, normal = solids.hit(shape, origin, direction)
+    steps = torch.arange(0, 8, 0.002, dtype=torch.float64)
+    within = inside(origin[:, None] + steps[:, None] * direction[:, None])
+    marched = torch.where(within.any(1), steps[within.float().argmax(1)], torch.inf)
+    hit = torch.isfinite(marched) & torch.isfinite(distance)
+    grazing = torch.isfinite(marched) != torch.isfinite(distance)
+    assert grazing.float().mean() < 0.02
+    assert hit.sum() > 100
+    assert (distance - marched)[hit].abs().max() < 0.01
+    outwards = (normal * direction).sum(-1)[hit]
+    assert (outwards < 0).all()
+
+
+@pytest.fixture
+def few_solids(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(solids, "ELEVATIONS", 1)
+    monkeypatch.setattr(solids, "AZIMUTHS", 9)
+    monkeypatch.setattr(solids, "TRAINING_INSTANCES", (4, 9))
+    monkeypatch.setattr(solids, "TEST_INSTANCES", (0,))
+    monkeypatch.setattr(solids, "SIDE", 32)
+    monkeypatch.setattr(solids.render, "__defaults__", (32,))
+    monkeypatch.setattr("shortcaps.data.norb.CROP", 12)
+
+
+def test_solids_go_through_the_same_reader_and_splits(few_solids: None) -> None:
+    progress: list[tuple[int, int]] = []
+    train = load("solids", "train", progress=lambda done, of: progress.append((done, of)))
+    assert progress[-1] == (10, 10)
+    validation, test = load("solids", "validation"), load("solids", "test")
+    assert len(train) == len(validation) == len(test) == 5 * 9 * 6
+    assert train.label == "solids (rendered), left camera"
+    assert torch.equal(train.labels[:10], torch.arange(5).repeat(2))
+    hashes = [set(content_hashes(part.images)) for part in (train, validation, test)]
+    assert not (hashes[0] & hashes[1] or hashes[0] & hashes[2] or hashes[1] & hashes[2])
+    novel = load("solids-azimuth", "test")
+    assert len(novel) == 5 * 6 * 6  # azimuths 0, 20 and 40 degrees are familiar, the other six of these nine are not
+
+
+def test_a_damaged_solids_file_is_rendered_again(few_solids: None) -> None:
+    before = load("solids", "test").images
+    file = solids.file_paths("testing")["dat"]
+    file.write_bytes(file.read_bytes()[:-1])
+    said: list[str] = []
+    assert torch.equal(load("solids", "test", tell=said.append).images, before)
+    assert "rendering it again" in said[0]
+
+
+def test_solids_are_the_same_every_time_and_differ_between_instances() -> None:
+    def picture(category: int, instance: int) -> torch.Tensor:
+        return solids.render(solids.build(category, instance), solids.cameras(2, 3), 32)
+
+    for category in range(5):
+        assert torch.equal(picture(category, 1), picture(category, 1))
+        assert not torch.equal(picture(category, 1), picture(category, 2))
+    pictures = picture(0, 0)
+    assert pictures.shape == (6, 2, 32, 32)
+    assert len({p.numpy().tobytes() for p in pictures.flatten(0, 1)}) == 12  # every lighting and camera differs

@@ -1,0 +1,38 @@
+"""The command line, run as a user runs it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.data.test_folder import tree
+
+
+def run(*arguments: str, expect: int = 0) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from shortcaps.cli import main; main()", *arguments]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert result.returncode == expect, result.stderr
+    return result
+
+
+def test_data_prepares_a_folder_and_draws_a_sheet(tmp_path: Path) -> None:
+    tree(tmp_path / "pets")
+    result = run(
+        "data", "show", str(tmp_path / "pets"), "--out", str(tmp_path / "sheet.png"), "--colour", "--image-size", "20"
+    )
+    assert "pets, train: 24 images, 3x20x20, 3 classes" in result.stdout
+    assert (tmp_path / "sheet.png").is_file()
+
+
+def test_a_mistake_gets_one_line_and_exit_code_two() -> None:
+    result = run("data", "mnits", expect=2)
+    assert result.stderr.startswith("shortcaps: unknown data set 'mnits': choose one of mnist")
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert run("data", "mnist", "solids", expect=2).stderr.startswith("shortcaps: give one data set, not 2")
+
+
+def test_help_fits_eighty_columns_and_has_examples() -> None:
+    result = run("data", "--help")
+    assert "shortcaps data show affnist" in result.stdout
+    assert run("--version").stdout.startswith("shortcaps ")
