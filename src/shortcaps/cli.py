@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -53,6 +55,31 @@ def tell(message: str) -> None:
     errors.print(message, markup=False, highlight=False, style="dim", soft_wrap=True)
 
 
+@contextmanager
+def _rendering_bar() -> Iterator[Callable[[int, int], None]]:
+    """A progress bar that appears when there is something to render."""
+    bar = Progress(
+        TextColumn("rendering"),
+        BarColumn(),
+        TextColumn("{task.completed}/{task.total} objects"),
+        TimeRemainingColumn(),
+        console=errors,
+        transient=True,
+    )
+
+    def progress(done: int, of: int) -> None:
+        if not bar.tasks or done == 1:
+            bar.start()
+            bar.add_task("", total=of)
+        bar.update(bar.tasks[-1].id, completed=done)
+
+    try:
+        yield progress
+    finally:
+        if bar.tasks:
+            bar.stop()
+
+
 NAMES_HELP = "\n".join(f"- **{name}**: {what}" for name, what in DATASETS.items())
 
 
@@ -99,20 +126,7 @@ def data(
         )
         if value is not None
     }
-    columns = (
-        TextColumn("rendering"),
-        BarColumn(),
-        TextColumn("{task.completed}/{task.total} objects"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=errors, transient=True) as bar:
-        tasks: dict[int, object] = {}
-
-        def progress(done: int, of: int) -> None:
-            if not tasks or done == 1:
-                tasks[0] = bar.add_task("", total=of)
-            bar.update(tasks[0], completed=done)  # type: ignore[arg-type]
-
+    with _rendering_bar() as progress:
         parts = [
             load(names[0], split, protocol, folder=folder, tell=tell, progress=progress, **options) for split in SPLITS
         ]

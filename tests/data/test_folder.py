@@ -90,7 +90,7 @@ def test_pictures_that_would_fill_the_memory_are_refused(tmp_path: Path, side: i
     for split in ("train", "val", "test"):
         tree(tmp_path / split, 2)
     (tmp_path / "train/cats/bomb.png").write_bytes(huge_png(side, side))
-    with pytest.raises(DataError, match="bomb.png: .*make it smaller"):
+    with pytest.raises(DataError, match=r"bomb.png: .*make it smaller"):
         load(tmp_path, "train")
 
 
@@ -113,7 +113,7 @@ def test_folders_that_cannot_be_learned_from_are_refused(tmp_path: Path) -> None
         load(tmp_path / "partial", "test")
     tree(tmp_path / "partial/test", 2)
     picture(tmp_path / "partial/test/mice/0.png", 0)
-    with pytest.raises(DataError, match="has the classes cats, dogs, mice, owls, but .* has cats, dogs, owls"):
+    with pytest.raises(DataError, match=r"has the classes cats, dogs, mice, owls, but .* has cats, dogs, owls"):
         load(tmp_path / "partial", "test")
 
 

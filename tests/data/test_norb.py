@@ -137,7 +137,7 @@ def test_swapped_files_are_named(small_set: Path) -> None:
     swapped = cat.read_bytes()
     cat.write_bytes(info.read_bytes())
     info.write_bytes(swapped)
-    with pytest.raises(DataError, match="testing-cat.mat holds int32 .*, which is no `cat` file: were files swapped"):
+    with pytest.raises(DataError, match=r"testing-cat.mat holds int32 .*, which is no `cat` file: were files swapped"):
         load("smallnorb", "test", folder=small_set)
 
 

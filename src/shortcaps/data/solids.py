@@ -279,7 +279,7 @@ def build(category: int, instance: int, seed: int = SEED) -> list[Part]:
     reach = torch.stack([p.matrix.norm(dim=1) for p in parts])
     places = torch.stack([p.place for p in parts])
     low, high = (places - reach).amin(0), (places + reach).amax(0)
-    centre, scale = (low + high) / 2, 1.12 / float(((high - low) / 2).norm())
+    centre, scale = (low + high) / 2, 0.98 / float(((high - low) / 2).norm())
     return [Part(p.shape, p.matrix * scale, (p.place - centre) * scale, p.grey) for p in parts]
 
 
