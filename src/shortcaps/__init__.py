@@ -1,6 +1,7 @@
 """shortcaps: capsule networks with shortcut routing."""
 
-from shortcaps.losses import margin_loss, spread_loss, spread_margin
+from shortcaps.loading import load
+from shortcaps.losses import log_probability_loss, margin_loss, spread_loss, spread_margin
 from shortcaps.models import PRESETS, Architecture, CapsuleNetwork, ClassCapsules, create_model
 from shortcaps.routing import (
     EM,
@@ -35,6 +36,8 @@ __all__ = [
     "Routing",
     "Votes",
     "create_model",
+    "load",
+    "log_probability_loss",
     "margin_loss",
     "route",
     "spread_loss",

@@ -34,6 +34,12 @@ def margin_loss(
     return (is_target * missed + absent_weight * (1 - is_target) * imagined).sum(1).mean()
 
 
+def log_probability_loss(probabilities: Tensor, labels: Tensor) -> Tensor:
+    """Cross-entropy of the probabilities, scaled to sum to 1: `-ln(prob_t / Σ_m prob_m)`, mean over the batch."""
+    check_labels(probabilities, labels)
+    return F.cross_entropy(probabilities.clamp_min(1e-7).log(), labels)
+
+
 def check_labels(probabilities: Tensor, labels: Tensor) -> None:
     if probabilities.ndim != 2 or labels.shape != probabilities.shape[:1]:
         raise ValueError(

@@ -116,3 +116,16 @@ def test_inputs_that_do_not_exist_are_finite_too(routing: Routing) -> None:
     assert torch.isfinite(capsules.pose).all()
     for name, gradient in problem.gradients(routing, "factored").items():
         assert torch.isfinite(gradient).all(), f"gradient of {name}"
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("routing", ROUTINGS, ids=routing_name)
+@SETTINGS
+def test_what_is_not_a_number_stays_visible(routing: Routing, shortcut: bool, path: str) -> None:
+    problem = factored_problem(routing, shortcut=shortcut, dtype=torch.float32, rows=4, cols=4)
+    problem.poses[1, 0, 0, 0, 0] = float("nan")
+    capsules = problem.solve(routing, path)
+    assert capsules.activation is not None
+    assert torch.isfinite(capsules.activation[0]).all()
+    assert torch.isnan(capsules.activation[1]).all()
+    assert torch.isnan(capsules.pose[1]).any()

@@ -34,6 +34,7 @@ class CapsuleNetwork(nn.Module, ABC):
     """Images (batch, channels, height, width) in 0–1 to class probabilities (batch, classes) in 0–1."""
 
     shortcut: bool
+    class_names: tuple[str, ...] = ()
 
     def __init__(self, plan: Plan, routing: Routing, path: str) -> None:
         super().__init__()

@@ -36,14 +36,15 @@ static inline Vector<Real> splat(Real x) {
     return Vector<Real>{} + x;
 }
 
+// Where `a` is not a number, neither is the result: a fault must not be clamped away.
 template <class V>
 static inline V larger(V a, V b) {
-    return a > b ? a : b;
+    return a < b ? b : a;
 }
 
 template <class V>
 static inline V smaller(V a, V b) {
-    return a < b ? a : b;
+    return a > b ? b : a;
 }
 
 template <class Real, class Function>
@@ -110,7 +111,8 @@ static inline Vector<float> logarithm(Vector<float> x) {
     y = y * m * z;
     y = y - e * 2.12194440e-4f;
     y = y - z * 0.5f;
-    return m + y + e * 0.693359375f;
+    // Infinity and what is not a number have no mantissa to take the logarithm of: they are their own.
+    return x <= std::numeric_limits<float>::max() ? m + y + e * 0.693359375f : x;
 }
 
 static inline Vector<double> exponential(Vector<double> x) {

@@ -1,0 +1,34 @@
+"""Train on MNIST from Python, look at the class capsules, load the run again.
+
+python examples/train_mnist.py              the `fast` recipe, a few minutes on two cores
+python examples/train_mnist.py --tiny       a minute's trial on 1,280 images
+"""
+
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+
+import shortcaps
+from shortcaps.data import load
+from shortcaps.training import TrainConfig, train
+from shortcaps.training.display import ConsoleDisplay
+
+tiny = "--tiny" in sys.argv
+config = TrainConfig(data="mnist", routing="fuzzy", epochs=1 if tiny else None, most_images=1280 if tiny else None)
+
+with tempfile.TemporaryDirectory() as folder:
+    result = train(config, Path(folder) / "run", display=ConsoleDisplay(Console()))
+    assert result is not None
+    print(f"test accuracy: {result.test.accuracy:.2%}")
+
+    model = shortcaps.load(result.run)
+    test = load("mnist", "test")
+    capsules = model.capsules(test.view(test.images[:1]))
+    answer = int(capsules.activation.argmax())
+    print(
+        f"the first test image is a {test.class_names[int(test.labels[0])]}, the network says {model.class_names[answer]}"
+    )
+    print("the pose of that class capsule:")
+    print(capsules.pose[0, answer])

@@ -1,0 +1,112 @@
+"""Evaluation: accuracy with its interval, per class, confusion, calibration, on any data set that fits the network."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from shortcaps.data import Dataset
+
+CALIBRATION_BINS = 15
+CONFIDENCE = 1.959964  # standard deviations of a 95 % interval
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What a network does on a data set.
+
+    confusion: (classes, classes), counts by [true, predicted]
+    probabilities: (count, classes), on the CPU
+    """
+
+    label: str
+    count: int
+    accuracy: float
+    interval: tuple[float, float]
+    per_class: tuple[float, ...]
+    calibration_error: float
+    confusion: Tensor
+    class_names: tuple[str, ...]
+    probabilities: Tensor
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "dataset": self.label,
+            "images": self.count,
+            "accuracy": self.accuracy,
+            "interval_95": list(self.interval),
+            "per_class": dict(zip(self.class_names, self.per_class, strict=True)),
+            "expected_calibration_error": self.calibration_error,
+            "confusion": self.confusion.tolist(),
+        }
+
+
+def wilson_interval(correct: int, count: int) -> tuple[float, float]:
+    """The 95 % interval of a proportion, which unlike the plain one stays inside 0–1 and is right near its ends."""
+    if count == 0:
+        return 0.0, 1.0
+    share, z2 = correct / count, CONFIDENCE**2
+    middle = (share + z2 / (2 * count)) / (1 + z2 / count)
+    half = CONFIDENCE / (1 + z2 / count) * math.sqrt(share * (1 - share) / count + z2 / (4 * count**2))
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def expected_calibration_error(confidences: Tensor, correct: Tensor, bins: int = CALIBRATION_BINS) -> float:
+    """How far confidence is from accuracy: the mean gap over bins of confidence, weighted by their size."""
+    which = (confidences * bins).long().clamp(0, bins - 1)
+    sizes = torch.bincount(which, minlength=bins).double()
+    confidence = torch.bincount(which, confidences.double(), minlength=bins)
+    accuracy = torch.bincount(which, correct.double(), minlength=bins)
+    return float((confidence - accuracy).abs().sum() / sizes.sum())
+
+
+@torch.no_grad()
+def predict(
+    model: nn.Module,
+    data: Dataset,
+    *,
+    batch_size: int = 512,
+    device: torch.device | str = "cpu",
+    progress: Callable[[int], None] = lambda images: None,
+) -> Tensor:
+    """Probabilities (count, classes) on the CPU; leaves the model in the mode it was in."""
+    was_training = model.training
+    model.eval()
+    parts = []
+    for images in data.images.split(batch_size):
+        parts.append(model(data.view(images.to(device))).float().cpu())
+        progress(len(images))
+    model.train(was_training)
+    return torch.cat(parts)
+
+
+def summarise(probabilities: Tensor, data: Dataset) -> Evaluation:
+    """Everything that can be said from the probabilities."""
+    classes = len(data.class_names)
+    predicted = probabilities.argmax(1)
+    confusion = torch.bincount(data.labels * classes + predicted, minlength=classes**2).reshape(classes, classes)
+    right = int(confusion.diagonal().sum())
+    total = probabilities.sum(1).clamp_min(1e-12)
+    confidence = probabilities.gather(1, predicted.unsqueeze(1)).squeeze(1) / total
+    per_class = confusion.diagonal() / confusion.sum(1).clamp_min(1)
+    return Evaluation(
+        data.label,
+        len(data),
+        right / max(1, len(data)),
+        wilson_interval(right, len(data)),
+        tuple(per_class.tolist()),
+        expected_calibration_error(confidence, predicted == data.labels),
+        confusion,
+        data.class_names,
+        probabilities,
+    )
+
+
+def evaluate(model: nn.Module, data: Dataset, **options: Any) -> Evaluation:
+    """Runs the network over the data set. Options as for `predict`."""
+    return summarise(predict(model, data, **options), data)

@@ -1,0 +1,35 @@
+"""A trained network from a run directory: JSON and safetensors, nothing that could run code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from shortcaps.models import CapsuleNetwork
+
+
+def load(run: str | Path) -> CapsuleNetwork:
+    """The network of a run, with its trained weights, ready for evaluation.
+
+    Its class names are in `model.class_names`.
+    """
+    from shortcaps.models import create_model
+    from shortcaps.training.config import RunError
+    from shortcaps.training.run import RunDirectory, read_run_config, read_tensors
+
+    path = Path(run).expanduser()
+    config = read_run_config(path)
+    file = RunDirectory(path).weights_file
+    if not file.is_file():
+        raise RunError(f"{path} has no weights yet: its training has not ended")
+    settings = dict(config["network"])
+    if isinstance(settings["image_size"], list):
+        settings["image_size"] = tuple(settings["image_size"])
+    try:
+        model = create_model(**settings)
+        model.load_state_dict(read_tensors(file))
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise RunError(f"{file} does not fit config.json: {error}") from error
+    model.class_names = tuple(config["data"]["class_names"])
+    return model.eval()

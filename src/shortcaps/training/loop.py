@@ -1,0 +1,468 @@
+"""The training loop.
+
+Every step is a function of the state before it, the config and the step's number, and of nothing else: the order of images,
+augmentation and dropout are drawn from seeds derived from (seed, what, number). So a run that was interrupted anywhere and
+goes on from its last checkpoint ends with the very same weights as one that was not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor
+
+from shortcaps.data import Dataset, load
+from shortcaps.evaluate import Evaluation, evaluate
+from shortcaps.losses import log_probability_loss, margin_loss, spread_loss, spread_margin
+from shortcaps.models import CapsuleNetwork, create_model
+from shortcaps.training.config import Recipe, RunError, RunFault, TrainConfig
+from shortcaps.training.diagnose import first_layer_without_numbers
+from shortcaps.training.display import Display
+from shortcaps.training.report import write_report
+from shortcaps.training.run import FORMAT, Checkpoint, RunDirectory, describe_environment, digest_of
+from shortcaps.training.synced import synchronise_batch_norm
+
+SECONDS_BETWEEN_CHECKPOINTS = 60.0
+STEPS_BETWEEN_LOOKS = 20
+"""Numbers are fetched from the device, for the display and to see that they are numbers, every so many steps; on the CPU the
+second costs nothing and is done at every step."""
+
+
+class Interrupted(Exception):
+    """A signal asked the run to stop; everything is saved."""
+
+    def __init__(self, number: int, step: int) -> None:
+        super().__init__(f"stopped after step {step}")
+        self.number, self.step = number, step
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    run: Path
+    test: Evaluation
+    best_epoch: int
+    seconds: float
+
+
+def derive(seed: int, what: str, number: int) -> int:
+    """A seed for one purpose and one moment."""
+    return int.from_bytes(hashlib.sha256(f"{seed}/{what}/{number}".encode()).digest()[:8], "big") >> 1
+
+
+def learning_rate(recipe: Recipe, step: int, steps_per_epoch: int) -> float:
+    if recipe.schedule == "steps":
+        return recipe.lr * 0.8 ** (step // steps_per_epoch // 20)
+    total = recipe.epochs * steps_per_epoch
+    rise = max(1, round(0.3 * total))
+    if step < rise:
+        return recipe.lr * (0.04 + 0.96 * step / rise)
+    return recipe.lr * max(0.0, (total - step) / (total - rise))
+
+
+def loss_of(recipe: Recipe, probabilities: Tensor, labels: Tensor, epoch: float) -> Tensor:
+    if recipe.loss == "spread":
+        return spread_loss(probabilities, labels, spread_margin(epoch))
+    if recipe.loss == "margin":
+        return margin_loss(probabilities, labels)
+    return log_probability_loss(probabilities, labels)
+
+
+def make_fabric(config: TrainConfig) -> Fabric:
+    accelerator = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    available = {"cuda": torch.cuda.device_count(), "mps": 1, "cpu": os.cpu_count() or 1}[accelerator]
+    if config.devices > available:
+        raise RunError(
+            f"devices {config.devices} are more than there are: this machine has {available} ({accelerator})"
+        )
+    several = config.devices > 1 or int(os.environ.get("WORLD_SIZE", "1")) > 1
+    return Fabric(
+        accelerator=accelerator,
+        devices=config.devices,
+        strategy="ddp" if several else "auto",
+        precision=config.precision,  # type: ignore[arg-type]
+    )
+
+
+def is_first_process() -> bool:
+    """Before Fabric has started the others, and in them."""
+    return all(os.environ.get(name, "0") == "0" for name in ("RANK", "LOCAL_RANK"))
+
+
+def load_split(config: TrainConfig, split: str, tell: Callable[[str], None]) -> Dataset:
+    data = load(config.data, split, config.protocol, tell=tell, **config.data_options)
+    return data if config.most_images is None else data.subset(slice(config.most_images))
+
+
+def network_settings(config: TrainConfig, data: Dataset) -> dict[str, Any]:
+    """What `create_model` needs to build this run's network, now and when it is loaded again."""
+    channels, height, width = data.image_shape
+    return {
+        "preset": config.model,
+        "routing": config.routing,
+        "shortcut": config.shortcut,
+        "image_size": height if height == width else [height, width],
+        "channels": channels,
+        "classes": len(data.class_names),
+        **config.network,
+    }
+
+
+def full_config(config: TrainConfig, data: Dataset) -> dict[str, Any]:
+    """config.json: what was asked for, what took effect, and what is needed to use the network."""
+    recipe = config.effective_recipe
+    return {
+        "format": FORMAT,
+        "train": config.to_dict(),
+        "recipe": {name: getattr(recipe, name) for name in recipe.__dataclass_fields__},
+        "network": network_settings(config, data),
+        "data": {
+            "name": data.name,
+            "label": data.label,
+            "protocol": data.protocol,
+            "class_names": list(data.class_names),
+            "stored_size": list(data.images.shape[2:]),
+            "view": str(data.view),
+            "augment": str(data.augment),
+        },
+        "environment": describe_environment(),
+    }
+
+
+class State:
+    """Everything that changes while training: weights, their average, the optimiser, progress."""
+
+    def __init__(self, model: CapsuleNetwork, optimizer: torch.optim.Optimizer, recipe: Recipe) -> None:
+        self.model, self.optimizer, self.recipe = model, optimizer, recipe
+        self.average = (
+            {name: tensor.clone() for name, tensor in model.state_dict().items()} if recipe.averaging else None
+        )
+        self.best: dict[str, Tensor] = {}
+        self.progress: dict[str, Any] = {
+            "step": 0,
+            "best_error": None,
+            "best_epoch": 0,
+            "rows": [],
+            "seconds": 0.0,
+            "loss_sum": 0.0,
+            "correct": 0,
+            "seen": 0,
+        }
+
+    @property
+    def step(self) -> int:
+        return int(self.progress["step"])
+
+    @torch.no_grad()
+    def update_average(self) -> None:
+        if self.average is None:
+            return
+        # Early weights are soon forgotten: the average begins short and grows to its full length.
+        decay = min(self.recipe.averaging, (1 + self.step) / (10 + self.step))
+        current = self.model.state_dict()
+        floating = [name for name, tensor in current.items() if tensor.is_floating_point()]
+        torch._foreach_lerp_([self.average[n] for n in floating], [current[n] for n in floating], 1 - decay)
+        for name in current.keys() - set(floating):
+            self.average[name].copy_(current[name])
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """The model with its averaged weights."""
+        if self.average is None:
+            yield
+            return
+        own = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
+        self.model.load_state_dict(self.average)
+        try:
+            yield
+        finally:
+            self.model.load_state_dict(own)
+
+    def to_checkpoint(self) -> Checkpoint:
+        tensors = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
+        tensors |= {f"average.{name}": tensor for name, tensor in (self.average or {}).items()}
+        tensors |= {f"best.{name}": tensor for name, tensor in self.best.items()}
+        for number, state in self.optimizer.state_dict()["state"].items():
+            tensors |= {f"optimizer.{number}.{name}": tensor for name, tensor in state.items()}
+        return Checkpoint(tensors, self.progress)
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        def part(prefix: str) -> dict[str, Tensor]:
+            return {n.removeprefix(prefix): t for n, t in checkpoint.tensors.items() if n.startswith(prefix)}
+
+        self.model.load_state_dict(part("model."))
+        if self.average is not None:
+            for name, tensor in part("average.").items():
+                self.average[name].copy_(tensor)
+        self.best = part("best.")
+        state: dict[int, dict[str, Tensor]] = {}
+        for name, tensor in part("optimizer.").items():
+            number, _, key = name.partition(".")
+            state.setdefault(int(number), {})[key] = tensor
+        self.optimizer.load_state_dict({"state": state, "param_groups": self.optimizer.state_dict()["param_groups"]})
+        self.progress = checkpoint.progress
+
+
+@contextmanager
+def listening_for_signals() -> Iterator[Callable[[], int | None]]:
+    """Within, SIGINT and SIGTERM are remembered instead of obeyed, so that a step is never cut in two."""
+    received: list[int] = []
+    before = {}
+    try:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            before[number] = signal.signal(number, lambda n, frame: received.append(n))
+    except ValueError:  # not the main thread, where signals do not arrive anyway
+        before = {}
+    try:
+        yield lambda: received[0] if received else None
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class Trainer:
+    def __init__(self, config: TrainConfig, run: RunDirectory, fabric: Fabric, display: Display) -> None:
+        self.config, self.run, self.fabric, self.display = config, run, fabric, display
+        self.recipe = config.effective_recipe
+        self.digest = digest_of(config)
+        if self.recipe.batch_size % fabric.world_size:
+            raise RunError(f"batch_size {self.recipe.batch_size} cannot be divided among {fabric.world_size} processes")
+
+        self.data = load_split(config, "train", display.say)
+        self.validation = load_split(config, "validation", display.say)
+        self.images, self.labels = self.data.images.to(fabric.device), self.data.labels.to(fabric.device)
+        self.batch_size = min(self.recipe.batch_size, len(self.data) // fabric.world_size * fabric.world_size)
+        self.steps_per_epoch = max(1, len(self.data) // self.batch_size)
+        self.steps = self.recipe.epochs * self.steps_per_epoch
+
+        torch.manual_seed(derive(config.seed, "weights", 0))
+        model = create_model(**network_settings(config, self.data))
+        if fabric.world_size > 1:
+            synchronise_batch_norm(model)
+        fused = fabric.device.type in ("cpu", "cuda")
+        optimizer = torch.optim.Adam(model.parameters(), lr=self.recipe.lr, fused=fused)
+        self.network, self.optimizer = fabric.setup(model, optimizer)
+        if config.compile:
+            self.network.compile()
+        self.state = State(model.to(fabric.device), self.optimizer.optimizer, self.recipe)
+
+    # ---- one step
+
+    def batch(self, step: int) -> tuple[Tensor, Tensor]:
+        """This process's part of a step's images, augmented, and their labels."""
+        epoch, number = divmod(step, self.steps_per_epoch)
+        if number == 0 or not hasattr(self, "order"):
+            generator = torch.Generator().manual_seed(derive(self.config.seed, "order", epoch))
+            self.order = torch.randperm(len(self.data), generator=generator).to(self.fabric.device)
+        chosen = self.order[number * self.batch_size : (number + 1) * self.batch_size]
+        # All processes draw for the whole batch and take their part of it, so that their number changes nothing.
+        generator = torch.Generator().manual_seed(derive(self.config.seed, "augment", step))
+        images = self.data.augment(self.images[chosen], generator)
+        share = self.batch_size // self.fabric.world_size
+        mine = slice(self.fabric.global_rank * share, (self.fabric.global_rank + 1) * share)
+        return images[mine], self.labels[chosen][mine]
+
+    def take_step(self) -> tuple[Tensor, Tensor]:
+        """One update of the weights. Returns loss and number of right answers, on the device."""
+        step = self.state.step
+        images, labels = self.batch(step)
+        torch.manual_seed(derive(self.config.seed, f"dropout {self.fabric.global_rank}", step))
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate(self.recipe, step, self.steps_per_epoch)
+        self.optimizer.zero_grad()
+        probabilities = self.network(images)
+        loss = loss_of(self.recipe, probabilities, labels, step / self.steps_per_epoch)
+        self.fabric.backward(loss)
+        if self.fabric.device.type == "cpu" or step % STEPS_BETWEEN_LOOKS == 0:
+            self.check_numbers(step, loss, images)
+        self.optimizer.step()
+        self.state.update_average()
+        self.state.progress["step"] = step + 1
+        return loss.detach(), (probabilities.detach().argmax(1) == labels).sum()
+
+    def check_numbers(self, step: int, loss: Tensor, images: Tensor) -> None:
+        gradients = [p.grad for p in self.state.model.parameters() if p.grad is not None]
+        norm = torch.nn.utils.get_total_norm(gradients)
+        if torch.isfinite(loss) and torch.isfinite(norm):
+            return
+        where = first_layer_without_numbers(self.state.model, images)
+        what = "the loss" if not torch.isfinite(loss) else "a gradient"
+        epoch, batch = divmod(step, self.steps_per_epoch)
+        raise RunFault(
+            f"{what} is not a number at step {step} (epoch {epoch + 1}, batch {batch}), first seen in "
+            f"{where or 'the backward pass'}, {self.config.routing} routing; the last good weights are in "
+            f"{self.run.weights_file}. Try a smaller --lr than {self.recipe.lr:g}"
+        )
+
+    # ---- the whole run
+
+    def restore(self) -> None:
+        checkpoint, complaints = self.run.read_checkpoint(self.digest)
+        for complaint in complaints:
+            self.display.say(complaint)
+        if checkpoint is None:
+            self.display.say("no checkpoint to go on from: beginning anew")
+            return
+        self.state.restore(checkpoint)
+        self.display.say(f"going on after step {self.state.step} of {self.steps}")
+
+    def save(self) -> None:
+        if self.fabric.is_global_zero:
+            self.run.write_checkpoint(self.state.to_checkpoint(), self.digest)
+
+    def train(self) -> None:
+        with listening_for_signals() as signalled:
+            self.display.begin(self.steps, self.state.step)
+            try:
+                while self.state.step < self.steps:
+                    self.train_epoch(signalled)
+            except RunFault:
+                if self.fabric.is_global_zero:
+                    self.run.write_weights(self.state.model.state_dict())
+                raise
+            finally:
+                self.display.end()
+
+    def train_epoch(self, signalled: Callable[[], int | None]) -> None:
+        progress = self.state.progress
+        epoch = self.state.step // self.steps_per_epoch
+        loss_sum, correct = (torch.zeros((), device=self.fabric.device, dtype=torch.float64) for _ in range(2))
+        began = saved = time.monotonic()
+        seen_before = progress["seen"]
+        while True:
+            loss, right = self.take_step()
+            loss_sum += loss
+            correct += right
+            progress["seen"] += self.batch_size
+            ended = self.state.step % self.steps_per_epoch == 0
+            if self.state.step % STEPS_BETWEEN_LOOKS == 0:
+                done = (progress["seen"] - seen_before) / self.batch_size
+                mean = float(loss_sum) / done
+                accuracy = float(correct) * self.fabric.world_size / (progress["seen"] - seen_before)
+                speed = (progress["seen"] - seen_before) / (time.monotonic() - began)
+                self.display.step(self.state.step, f"{epoch + 1}/{self.recipe.epochs}", mean, accuracy, speed)
+            stop = signalled()
+            late = time.monotonic() - saved > SECONDS_BETWEEN_CHECKPOINTS
+            if ended or late or stop is not None:
+                sums = self.summed(torch.stack([loss_sum, correct]))
+                progress["loss_sum"] += float(sums[0]) / self.fabric.world_size
+                progress["correct"] += int(sums[1])
+                progress["seconds"] += time.monotonic() - saved
+                loss_sum.zero_()
+                correct.zero_()
+                saved = time.monotonic()
+            if ended:
+                break
+            if late or stop is not None:
+                self.save()
+            if stop is not None:
+                raise Interrupted(stop, self.state.step)
+        training_seconds = time.monotonic() - began
+        self.end_epoch(epoch, (progress["seen"] - seen_before) / training_seconds)
+        if (stop := signalled()) is not None and self.state.step < self.steps:
+            raise Interrupted(stop, self.state.step)
+
+    def end_epoch(self, epoch: int, speed: float) -> None:
+        progress = self.state.progress
+        with self.state.averaged():
+            error = self.validation_error()
+        if progress["best_error"] is None or error <= progress["best_error"]:
+            progress["best_error"], progress["best_epoch"] = error, epoch + 1
+            kept = self.state.average or self.state.model.state_dict()
+            self.state.best = {name: tensor.clone() for name, tensor in kept.items()}
+        row = {
+            "epoch": epoch + 1,
+            "step": self.state.step,
+            "loss": progress["loss_sum"] / self.steps_per_epoch,
+            "accuracy": progress["correct"] / progress["seen"],
+            "validation_error": error,
+            "lr": learning_rate(self.recipe, self.state.step - 1, self.steps_per_epoch),
+            "images_per_second": round(speed, 1),
+        }
+        progress["rows"].append(row)
+        progress["loss_sum"], progress["correct"], progress["seen"] = 0.0, 0, 0
+        if self.fabric.is_global_zero:
+            self.run.write_metrics(progress["rows"])
+        self.save()
+        self.display.epoch(row, self.recipe.epochs)
+
+    @torch.no_grad()
+    def validation_error(self) -> float:
+        """Each process looks at its share of the validation images."""
+        share = slice(self.fabric.global_rank, None, self.fabric.world_size)
+        images, labels = self.validation.images[share], self.validation.labels[share]
+        self.state.model.eval()
+        correct = 0
+        for part, truth in zip(images.split(512), labels.split(512), strict=True):
+            probabilities = self.state.model(self.validation.view(part.to(self.fabric.device)))
+            correct += int((probabilities.argmax(1).cpu() == truth).sum())
+        self.state.model.train()
+        return 1 - int(self.summed(torch.tensor(correct))) / len(self.validation)
+
+    def summed(self, numbers: Tensor) -> Tensor:
+        """Over all processes."""
+        total = self.fabric.all_reduce(numbers.to(self.fabric.device), reduce_op="sum")
+        assert isinstance(total, Tensor)
+        return total
+
+
+def train(
+    config: TrainConfig, out: Path, *, resume: bool = False, display: Display | None = None
+) -> TrainingResult | None:
+    """Trains, tests the selected weights, and leaves a run directory. Returns None in all processes but the first."""
+    display = display if display is not None and is_first_process() else Display()
+    run = RunDirectory(out)
+    fabric = make_fabric(config)
+    if is_first_process():
+        run.claim(resume=resume)
+    try:
+        fabric.launch()
+        if fabric.world_size > 1:
+            torch.set_num_threads(max(1, torch.get_num_threads() // fabric.world_size))
+        trainer = Trainer(config, run, fabric, display)
+        if fabric.is_global_zero and not resume:
+            run.write_json("config.json", full_config(config, trainer.data))
+        fabric.barrier()
+        if resume:
+            trainer.restore()
+        trainer.train()
+        if not fabric.is_global_zero:
+            fabric.barrier()
+            return None
+        result = finish(trainer)
+        fabric.barrier()
+        return result
+    except OSError as error:
+        raise RunFault(f"{error.filename or run.path} could not be written: {error.strerror or error}") from error
+    finally:
+        run.release()
+
+
+def finish(trainer: Trainer) -> TrainingResult:
+    """The selected weights, tested once."""
+    state, run = trainer.state, trainer.run
+    model = state.model
+    model.load_state_dict(state.best)
+    run.write_weights(state.best)
+    test_data = load_split(trainer.config, "test", trainer.display.say)
+    test = evaluate(model, test_data, device=trainer.fabric.device)
+    result = TrainingResult(run.path, test, state.progress["best_epoch"], state.progress["seconds"])
+    record = {
+        "test": test.to_dict(),
+        "best_epoch": result.best_epoch,
+        "validation_error": state.progress["best_error"],
+        "training_seconds": round(result.seconds, 1),
+        "parameters": sum(p.numel() for p in model.parameters()),
+    }
+    run.write_json("result.json", record)
+    write_report(run.path, model, test_data, test, run.read_config(), record)
+    return result

@@ -1,0 +1,197 @@
+"""The run directory: everything a run leaves, each file written whole or not at all."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import platform
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from filelock import FileLock, Timeout
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as to_safetensors
+from torch import Tensor
+
+import shortcaps
+from shortcaps.data.cache import sha256_of, written_whole
+from shortcaps.training.config import RunError, TrainConfig
+
+FORMAT = 1
+KEPT_CHECKPOINTS = 2
+
+
+@dataclass
+class Checkpoint:
+    """The state between two steps: named tensors, and progress that fits into JSON."""
+
+    tensors: dict[str, Tensor]
+    progress: dict[str, Any]
+
+
+class RunDirectory:
+    """Files of a run: config.json, model.safetensors, metrics.csv, checkpoint-*.safetensors, result.json, report.html."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock: FileLock | None = None
+
+    @property
+    def config_file(self) -> Path:
+        return self.path / "config.json"
+
+    @property
+    def weights_file(self) -> Path:
+        return self.path / "model.safetensors"
+
+    def claim(self, *, resume: bool) -> None:
+        """Makes the directory ours, or says why it cannot be."""
+        if self.config_file.exists() and not resume:
+            raise RunError(
+                f"{self.path} already holds a run: choose another --out, or go on with it by --resume {self.path}"
+            )
+        if resume and not self.config_file.exists():
+            raise RunError(f"{self.path} holds no run to resume: it has no config.json")
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = FileLock(self.path / ".lock")
+            self._lock.acquire(timeout=0)
+        except Timeout as error:
+            raise RunError(f"{self.path} is in use by another process: wait for it, or choose another --out") from error
+        except OSError as error:
+            raise RunError(f"{self.path} cannot be written to ({error.strerror}): choose another --out") from error
+
+    def release(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+
+    def write_json(self, name: str, content: dict[str, Any]) -> None:
+        with written_whole(self.path / name) as file:
+            file.write((json.dumps(content, indent=2) + "\n").encode())
+
+    def read_config(self) -> dict[str, Any]:
+        return read_run_config(self.path)
+
+    def write_weights(self, tensors: dict[str, Tensor]) -> None:
+        with written_whole(self.weights_file) as file:
+            file.write(to_safetensors({name: tensor.contiguous().cpu() for name, tensor in tensors.items()}))
+
+    def write_metrics(self, rows: list[dict[str, Any]]) -> None:
+        text = io.StringIO()
+        if rows:
+            writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
+        with written_whole(self.path / "metrics.csv") as file:
+            file.write(text.getvalue().encode())
+
+    # A checkpoint is two files: the tensors, and a note with their checksum, written last. Without its note, or with one
+    # that does not fit, it does not count.
+
+    def write_checkpoint(self, checkpoint: Checkpoint, config_digest: str) -> None:
+        step = checkpoint.progress["step"]
+        target = self.path / f"checkpoint-{step:08d}.safetensors"
+        data = to_safetensors({name: tensor.contiguous().cpu() for name, tensor in checkpoint.tensors.items()})
+        with written_whole(target) as file:
+            file.write(data)
+        note = {
+            "format": FORMAT,
+            "sha256": hashlib.sha256(data).hexdigest(),
+            "config": config_digest,
+            "progress": checkpoint.progress,
+        }
+        self.write_json(f"checkpoint-{step:08d}.json", note)
+        for old in self._notes()[KEPT_CHECKPOINTS:]:
+            old.unlink()
+            old.with_suffix(".safetensors").unlink(missing_ok=True)
+
+    def _notes(self) -> list[Path]:
+        return sorted(self.path.glob("checkpoint-*.json"), reverse=True)
+
+    def read_checkpoint(self, config_digest: str) -> tuple[Checkpoint | None, list[str]]:
+        """The newest checkpoint that is whole and belongs to this run, and what was wrong with newer ones."""
+        complaints = []
+        for note_file in self._notes():
+            tensors_file = note_file.with_suffix(".safetensors")
+            try:
+                note = json.loads(note_file.read_text())
+                if note["format"] != FORMAT or note["config"] != config_digest:
+                    complaints.append(f"{tensors_file.name} belongs to another run: not used")
+                    continue
+                if sha256_of(tensors_file) != note["sha256"]:
+                    complaints.append(f"{tensors_file.name} is damaged (its checksum does not fit): not used")
+                    continue
+                return Checkpoint(read_tensors(tensors_file), note["progress"]), complaints
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                complaints.append(f"{note_file.name} is damaged ({error}): not used")
+        return None, complaints
+
+    def remove_checkpoints(self) -> None:
+        for note in self._notes():
+            note.unlink()
+            note.with_suffix(".safetensors").unlink(missing_ok=True)
+
+
+def read_tensors(file: Path) -> dict[str, Tensor]:
+    try:
+        with safe_open(file, framework="pt") as opened:
+            return {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118  (it is no dict)
+    except (SafetensorError, OSError) as error:
+        raise ValueError(f"{file} is not a safetensors file, or is damaged: {error}") from error
+
+
+def read_run_config(path: Path) -> dict[str, Any]:
+    file = path / "config.json"
+    if not file.is_file():
+        raise RunError(f"{path} is not a run directory: it has no config.json")
+    try:
+        config: dict[str, Any] = json.loads(file.read_text())
+    except ValueError as error:
+        raise RunError(f"{file} is damaged: {error}") from error
+    if not isinstance(config, dict) or config.get("format") != FORMAT:
+        raise RunError(
+            f"{file} was written by another version of shortcaps (format {config.get('format')!r}, here {FORMAT})"
+        )
+    return config
+
+
+def digest_of(config: TrainConfig) -> str:
+    """Runs with the same digest compute the same thing; where they write and how many devices they use does not count."""
+    values = config.to_dict()
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+
+def describe_environment() -> dict[str, str]:
+    """What a figure depends on beside the config."""
+    from shortcaps.routing.kernels import library
+
+    return {
+        "shortcaps": shortcaps.__version__,
+        "commit": _commit(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "machine": f"{platform.system()} {platform.machine()}",
+        "threads": str(torch.get_num_threads()),
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU",
+        "native kernels": library.description(),
+    }
+
+
+def _commit() -> str:
+    """The commit of a source checkout, with a mark where files differ from it; `-` for an installed package."""
+    here = Path(__file__).parent
+    try:
+        commit = subprocess.run(
+            ["git", "rev-parse", "--short=12", "HEAD"], cwd=here, capture_output=True, text=True, check=True
+        )
+        changed = subprocess.run(
+            ["git", "status", "--porcelain", "-uno"], cwd=here, capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return "-"
+    return commit.stdout.strip() + (" with changes" if changed.stdout.strip() else "")

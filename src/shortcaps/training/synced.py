@@ -1,0 +1,54 @@
+"""Batch norm over all processes. PyTorch's own works on GPUs only; this one works wherever `torch.distributed` does."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.autograd.function import FunctionCtx
+
+
+class SumOverProcesses(torch.autograd.Function):
+    """A sum that every process gets; each summand's gradient is the sum of what all of them make of it."""
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, part: Tensor) -> Tensor:
+        total = part.clone()
+        dist.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx: FunctionCtx, upstream: Tensor) -> Tensor:  # type: ignore[override]
+        total = upstream.contiguous().clone()
+        dist.all_reduce(total)
+        return total
+
+
+class SyncedBatchNorm2d(nn.BatchNorm2d):
+    """Normalises with the mean and variance of the whole batch, not only of this process's part of it."""
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002  (the name PyTorch gives it)
+        if not self.training:
+            return super().forward(input)
+        count = input.numel() // input.shape[1] * dist.get_world_size()
+        mean = SumOverProcesses.apply(input.sum((0, 2, 3))) / count
+        centred = input - mean[None, :, None, None]
+        variance = SumOverProcesses.apply(centred.square().sum((0, 2, 3))) / count
+        with torch.no_grad():
+            assert self.running_mean is not None
+            assert self.running_var is not None
+            assert self.num_batches_tracked is not None
+            momentum = 0.1 if self.momentum is None else self.momentum
+            self.num_batches_tracked.add_(1)
+            self.running_mean.lerp_(mean.to(self.running_mean.dtype), momentum)
+            unbiased = variance * (count / max(1, count - 1))
+            self.running_var.lerp_(unbiased.to(self.running_var.dtype), momentum)
+        scale = (variance + self.eps).rsqrt() * self.weight
+        return centred * scale[None, :, None, None] + self.bias[None, :, None, None]
+
+
+def synchronise_batch_norm(model: nn.Module) -> None:
+    """Turns every batch norm of the model into a synced one, in place; names of parameters stay as they are."""
+    for module in model.modules():
+        if type(module) is nn.BatchNorm2d:
+            module.__class__ = SyncedBatchNorm2d

@@ -1,0 +1,151 @@
+"""A run killed at any moment goes on and ends with the very same weights. Real processes, really killed."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.training.support import finish, pictures, settings_file, shortcaps
+
+# Patches that kill the process, or raise a signal in it, at a chosen moment.
+AT_STEP = """
+import os, signal
+from shortcaps.training.loop import Trainer
+original = Trainer.take_step
+def take_step(self):
+    result = original(self)
+    if self.state.step == {step}:
+        os.kill(os.getpid(), signal.{signal})
+    return result
+Trainer.take_step = take_step
+"""
+IN_VALIDATION = """
+import os, signal
+from shortcaps.training.loop import Trainer
+original = Trainer.validation_error
+def validation_error(self):
+    if self.state.step == 2 * self.steps_per_epoch:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return original(self)
+Trainer.validation_error = validation_error
+"""
+WHILE_WRITING_TENSORS = """
+import os, signal
+from shortcaps.training import run
+def save(tensors, **options):
+    data = original(tensors, **options)
+    if any(name.startswith("best.") for name in tensors):
+        with open(folder + "/checkpoint-00000010.safetensors", "wb") as file:
+            file.write(data[: len(data) // 2])
+        os.kill(os.getpid(), signal.SIGKILL)
+    return data
+folder = sys.argv[sys.argv.index("--out") + 1]
+original, run.to_safetensors = run.to_safetensors, save
+"""
+BEFORE_THE_NOTE = """
+import os, signal
+from shortcaps.training.run import RunDirectory
+original = RunDirectory.write_json
+def write_json(self, name, content):
+    if name.startswith("checkpoint-") and content["progress"]["step"] >= 10:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return original(self, name, content)
+RunDirectory.write_json = write_json
+"""
+KILLS = {
+    "SIGKILL in the middle of an epoch": (AT_STEP.format(step=7, signal="SIGKILL"), -signal.SIGKILL),
+    "SIGTERM in the middle of an epoch": (AT_STEP.format(step=8, signal="SIGTERM"), 128 + signal.SIGTERM),
+    "SIGINT in the middle of an epoch": (AT_STEP.format(step=12, signal="SIGINT"), 128 + signal.SIGINT),
+    "SIGINT at the end of an epoch": (AT_STEP.format(step=10, signal="SIGINT"), 128 + signal.SIGINT),
+    "SIGKILL in validation": (IN_VALIDATION, -signal.SIGKILL),
+    "SIGKILL while a checkpoint is written": (WHILE_WRITING_TENSORS, -signal.SIGKILL),
+    "SIGKILL before a checkpoint is valid": (BEFORE_THE_NOTE, -signal.SIGKILL),
+}
+
+
+@pytest.fixture(scope="module")
+def whole_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
+    """Pictures, settings and a run that nobody interrupted."""
+    place = tmp_path_factory.mktemp("resume")
+    data, settings = pictures(place / "pictures"), settings_file(place)
+    finish(shortcaps("train", "--data", data, "--config", settings, "--out", place / "whole"))
+    return data, settings, place / "whole"
+
+
+def assert_same(run: Path, whole: Path) -> None:
+    for name in ("model.safetensors", "checkpoint-00000020.safetensors"):
+        assert (run / name).read_bytes() == (whole / name).read_bytes(), name
+    without_speed = [
+        [line.rsplit(",", 1)[0] for line in (place / "metrics.csv").read_text().splitlines()] for place in (run, whole)
+    ]
+    assert without_speed[0] == without_speed[1]
+
+
+@pytest.mark.parametrize("moment", KILLS)
+def test_a_killed_run_ends_with_the_same_weights(
+    whole_run: tuple[Path, Path, Path], tmp_path: Path, moment: str
+) -> None:
+    data, settings, whole = whole_run
+    patch, code = KILLS[moment]
+    output = finish(
+        shortcaps("train", "--data", data, "--config", settings, "--out", tmp_path / "run", patch=patch), expect=code
+    )
+    if code > 0:
+        assert f"go on with: shortcaps train --resume {tmp_path / 'run'}" in output
+    assert not (tmp_path / "run" / "result.json").exists()
+    finish(shortcaps("train", "--resume", tmp_path / "run"))
+    assert_same(tmp_path / "run", whole)
+
+
+def test_a_run_killed_again_and_again_ends_with_the_same_weights(
+    whole_run: tuple[Path, Path, Path], tmp_path: Path
+) -> None:
+    data, settings, whole = whole_run
+    arguments: list[object] = ["train", "--data", data, "--config", settings, "--out", tmp_path / "run"]
+    for step in (3, 6, 9, 14, 17):
+        patch = "import shortcaps.training.loop as loop\nloop.SECONDS_BETWEEN_CHECKPOINTS = 0\n"
+        finish(shortcaps(*arguments, patch=patch + AT_STEP.format(step=step, signal="SIGKILL")), expect=-signal.SIGKILL)
+        arguments = ["train", "--resume", tmp_path / "run"]
+    output = finish(shortcaps(*arguments))
+    assert "going on after step 16 of 20" in output  # the checkpoint after the last step before the kill
+    assert_same(tmp_path / "run", whole)
+
+
+def test_a_run_killed_from_outside_at_any_time_ends_with_the_same_weights(
+    whole_run: tuple[Path, Path, Path], tmp_path: Path
+) -> None:
+    data, settings, whole = whole_run
+    process = shortcaps("train", "--data", data, "--config", settings, "--out", tmp_path / "run")
+    while not (tmp_path / "run" / "config.json").exists():
+        assert process.poll() is None
+        time.sleep(0.005)
+    time.sleep(0.12)
+    process.kill()
+    process.communicate()
+    finish(shortcaps("train", "--resume", tmp_path / "run"))
+    assert_same(tmp_path / "run", whole)
+
+
+def test_damaged_and_foreign_checkpoints_are_refused_and_the_previous_one_is_used(
+    whole_run: tuple[Path, Path, Path], tmp_path: Path
+) -> None:
+    data, settings, whole = whole_run
+    run = tmp_path / "run"
+    patch = AT_STEP.format(step=17, signal="SIGKILL")
+    finish(shortcaps("train", "--data", data, "--config", settings, "--out", run, patch=patch), expect=-signal.SIGKILL)
+    newest = run / "checkpoint-00000015.safetensors"
+    damaged = bytearray(newest.read_bytes())
+    damaged[-5] ^= 1
+    newest.write_bytes(damaged)
+    other = tmp_path / "other"
+    finish(shortcaps("train", "--data", data, "--config", settings, "--seed", 1, "--out", other))
+    for suffix in ("json", "safetensors"):
+        (run / f"checkpoint-00000020.{suffix}").write_bytes((other / f"checkpoint-00000020.{suffix}").read_bytes())
+    output = finish(shortcaps("train", "--resume", run))
+    assert "checkpoint-00000020.safetensors belongs to another run: not used" in output
+    assert "checkpoint-00000015.safetensors is damaged (its checksum does not fit): not used" in output
+    assert "going on after step 10 of 20" in output
+    assert_same(run, whole)

@@ -1,0 +1,243 @@
+"""Training from the command line and from Python: what it leaves, what it refuses, what it says when numbers run away."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import shortcaps as package
+from shortcaps.data import load
+from shortcaps.training import RECIPES, RunError, TrainConfig, train
+from shortcaps.training.config import RunFault
+from shortcaps.training.loop import Trainer, derive, learning_rate
+from tests.training.support import finish, pictures, settings_file, shortcaps
+
+SMALL = {"capsule_channels": (2, 3, 2), "stem_channels": 4}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("train")
+    data, settings = pictures(place / "pictures"), settings_file(place, epochs=30)
+    output = finish(shortcaps("train", "--data", data, "--config", settings, "--seed", 3, "--out", place / "run"))
+    assert re.search(r"test accuracy on pictures: \d+\.\d\d% \(95 % interval", output)
+    assert f"report: {place / 'run' / 'report.html'}" in output
+    return place / "run"
+
+
+def test_it_learns(run: Path) -> None:
+    assert json.loads((run / "result.json").read_text())["test"]["accuracy"] > 0.6  # a third by chance
+
+
+def test_the_run_directory_holds_what_is_promised(run: Path) -> None:
+    config = json.loads((run / "config.json").read_text())
+    assert config["train"]["seed"] == 3  # a flag
+    assert config["train"]["image_size"] == 20  # from the TOML file
+    assert config["recipe"]["epochs"] == 30  # as it took effect
+    assert config["recipe"]["schedule"] == RECIPES["fast"].schedule
+    assert config["data"]["class_names"] == ["across", "disc", "down"]
+    rows = list(csv.DictReader((run / "metrics.csv").read_text().splitlines()))
+    assert [int(row["epoch"]) for row in rows] == list(range(1, 31))
+    errors = [float(row["validation_error"]) for row in rows]
+    result = json.loads((run / "result.json").read_text())
+    assert result["validation_error"] == min(errors)
+    assert errors[result["best_epoch"] - 1] == min(errors)
+    names = {file.name for file in run.iterdir() if not file.name.startswith(("checkpoint-", "."))}
+    assert names == {"config.json", "metrics.csv", "model.safetensors", "report.html", "result.json"}
+
+
+def test_the_report_stands_alone_and_shows_what_is_promised(run: Path) -> None:
+    page = (run / "report.html").read_text()
+    for outside in ('src="http', "src='http", "<script", "@import", "url("):
+        assert outside not in page.replace("url(#", "")
+    for title in ("Learning", "What is taken for what", "Worst mistakes", "Where the winning class looks", "Config"):
+        assert f"<h2>{title}</h2>" in page
+    assert page.count("data:image/png") > 6
+
+
+def test_a_run_is_loaded_without_pickle_and_gives_the_tested_answers(run: Path) -> None:
+    model = package.load(run)
+    assert model.class_names == ("across", "disc", "down")
+    data = load(run.parent / "pictures", "test", image_size=20)
+    answers = model(data.view(data.images)).argmax(1)
+    tested = json.loads((run / "result.json").read_text())["test"]
+    assert (answers == data.labels).float().mean().item() == pytest.approx(tested["accuracy"])
+
+
+def test_evaluate_prints_a_table_and_json(run: Path) -> None:
+    output = finish(shortcaps("evaluate", run))
+    assert "expected calibration error" in output
+    assert "across" in output
+    found = json.loads(finish(shortcaps("evaluate", run, "--json")))
+    tested = json.loads((run / "result.json").read_text())["test"]
+    assert {name: found[name] for name in tested} == tested
+    other = json.loads(finish(shortcaps("evaluate", run, "--json", "--split", "validation")))
+    assert other["split"] == "validation"
+
+
+MISTAKES = {
+    "unknown data set": (["--data", "mnits"], "unknown data set 'mnits'"),
+    "zero epochs": (["--epochs", "0"], "epochs 0 is too small: it must be at least 1"),
+    "unknown routing": (["--routing", "fuzzi"], "unknown routing 'fuzzi': choose one of attention"),
+    "unknown network": (["--model", "big"], "unknown network 'big': choose one of baseline"),
+    "unknown recipe": (["--recipe", "slow"], "unknown recipe 'slow': choose one of paper, fast"),
+    "negative lr": (["--lr", "-1"], "lr -1.0 is not a learning rate"),
+    "too many devices": (["--devices", "999"], "devices 999 are more than there are: this machine has"),
+    "unwritable": (["--out", "/proc/nothing/run"], "/proc/nothing/run cannot be written to"),
+    "nothing to resume": (["--resume", "/nowhere"], "/nowhere is not a run directory: it has no config.json"),
+    "no such config": (["--config", "/nowhere.toml"], "/nowhere.toml does not exist"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_gets_one_line_and_exit_code_two(tmp_path: Path, mistake: str) -> None:
+    arguments, message = MISTAKES[mistake]
+    if "--data" not in arguments:
+        arguments = (
+            [*arguments, "--data", str(pictures(tmp_path / "pictures", 4))]
+            if "--resume" not in arguments
+            else arguments
+        )
+    if "--out" not in arguments and "--resume" not in arguments:
+        arguments = [*arguments, "--out", str(tmp_path / "run")]
+    output = finish(shortcaps("train", *arguments), expect=2)
+    assert output.startswith(f"shortcaps: {message}")
+    assert len(output.strip().splitlines()) == 1
+
+
+def test_an_existing_run_is_neither_overwritten_nor_resumed_as_another(run: Path) -> None:
+    before = {file.name: file.read_bytes() for file in run.iterdir()}
+    data = run.parent / "pictures"
+    output = finish(shortcaps("train", "--data", data, "--out", run), expect=2)
+    assert "already holds a run: choose another --out, or go on with it by --resume" in output
+    output = finish(shortcaps("train", "--resume", run, "--seed", 4), expect=2)
+    assert "--seed 4 is not what" in output
+    assert {file.name: file.read_bytes() for file in run.iterdir()} == before
+
+
+def test_a_run_directory_in_use_is_refused(tmp_path: Path) -> None:
+    from shortcaps.training.run import RunDirectory
+
+    first, second = RunDirectory(tmp_path / "run"), RunDirectory(tmp_path / "run")
+    first.claim(resume=False)
+    with pytest.raises(RunError, match="is in use by another process"):
+        second.claim(resume=False)
+    first.release()
+
+
+DISK_FULL = """
+import errno
+from shortcaps.training import run
+from contextlib import contextmanager
+original, written = run.written_whole, []
+@contextmanager
+def full(target):
+    written.append(target)
+    if target.name.startswith("checkpoint-00000010"):
+        raise OSError(errno.ENOSPC, "No space left on device", str(target))
+    with original(target) as file:
+        yield file
+run.written_whole = full
+"""
+
+
+def test_a_full_disk_gets_one_line_exit_code_one_and_leaves_the_last_checkpoint(tmp_path: Path) -> None:
+    data, settings = pictures(tmp_path / "pictures"), settings_file(tmp_path)
+    run = tmp_path / "run"
+    output = finish(shortcaps("train", "--data", data, "--config", settings, "--out", run, patch=DISK_FULL), expect=1)
+    assert "checkpoint-00000010.safetensors could not be written: No space left on device" in output.splitlines()[-1]
+    assert "Traceback" not in output
+    assert "going on after step 5 of 20" in finish(shortcaps("train", "--resume", run))
+
+
+def test_a_loss_that_is_no_number_stops_with_its_place_and_leaves_good_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = pictures(tmp_path / "pictures", 12)
+    original = Trainer.batch
+
+    def batch(self: Trainer, step: int) -> tuple[torch.Tensor, torch.Tensor]:
+        images, labels = original(self, step)
+        return (images / 0 if step == 4 else images), labels
+
+    monkeypatch.setattr(Trainer, "batch", batch)
+    config = TrainConfig(data=str(data), image_size=20, batch_size=12, epochs=3, network=SMALL)
+    with pytest.raises(
+        RunFault, match=r"the loss is not a number at step 4 \(epoch 2, batch 1\), first seen in layer stem"
+    ) as caught:
+        train(config, tmp_path / "run")
+    assert "fuzzy routing" in str(caught.value)
+    model = package.load(tmp_path / "run")
+    assert all(torch.isfinite(p).all() for p in model.parameters())
+
+
+def test_weights_that_are_no_numbers_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = pictures(tmp_path / "pictures", 12)
+    original = Trainer.take_step
+
+    def take_step(self: Trainer) -> tuple[torch.Tensor, torch.Tensor]:
+        if self.state.step == 2:
+            with torch.no_grad():
+                self.state.model.shortcuts[1].transform[0, 0, 0, 0] = float("inf")
+        return original(self)
+
+    monkeypatch.setattr(Trainer, "take_step", take_step)
+    config = TrainConfig(data=str(data), image_size=20, batch_size=12, epochs=3, network=SMALL)
+    with pytest.raises(RunFault, match=r"step 2 .* the weights shortcuts\.1\.transform"):
+        train(config, tmp_path / "run")
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_seed_others(tmp_path: Path) -> None:
+    data = pictures(tmp_path / "pictures", 12)
+
+    def weights(seed: int, name: str) -> bytes:
+        config = TrainConfig(data=str(data), image_size=20, batch_size=12, epochs=2, seed=seed, network=SMALL)
+        train(config, tmp_path / name)
+        return (tmp_path / name / "model.safetensors").read_bytes()
+
+    first, again, other = weights(0, "a"), weights(0, "b"), weights(1, "c")
+    assert first == again
+    assert first != other
+
+
+def test_schedules() -> None:
+    paper, fast = RECIPES["paper"], RECIPES["fast"]
+    assert (paper.epochs, paper.batch_size, paper.lr, paper.loss) == (200, 128, 1e-3, "spread")
+    assert learning_rate(paper, 0, 10) == learning_rate(paper, 199, 10) == 1e-3
+    assert learning_rate(paper, 200, 10) == pytest.approx(0.8e-3)
+    assert learning_rate(paper, 1999, 10) == pytest.approx(1e-3 * 0.8**9)
+    total = fast.epochs * 100
+    rates = [learning_rate(fast, step, 100) for step in range(total)]
+    assert max(rates) == pytest.approx(fast.lr, rel=1e-2)
+    assert rates.index(max(rates)) == pytest.approx(0.3 * total, abs=1)
+    assert rates[-1] < 0.01 * fast.lr
+
+
+def test_seeds_differ_by_purpose_and_moment() -> None:
+    seeds = {derive(seed, what, n) for seed in range(3) for what in ("order", "augment") for n in range(50)}
+    assert len(seeds) == 300
+
+
+@pytest.mark.parametrize("example", ["route_votes.py", "own_routing.py"])
+def test_examples_run(example: str) -> None:
+    script = Path(__file__).parents[2] / "examples" / example
+    subprocess.run([sys.executable, script], check=True, capture_output=True, timeout=120)
+
+
+def test_the_mnist_example_runs_on_a_tiny_setting() -> None:
+    from shortcaps.data import DataError
+
+    try:
+        load("mnist", "test")
+    except DataError as error:
+        pytest.skip(f"MNIST cannot be had here: {str(error).splitlines()[0]}")
+    script = Path(__file__).parents[2] / "examples" / "train_mnist.py"
+    result = subprocess.run([sys.executable, script, "--tiny"], check=True, capture_output=True, text=True, timeout=300)
+    assert "the first test image is a 7" in result.stdout
