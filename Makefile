@@ -5,12 +5,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: test lint check format clean
+.PHONY: run test lint check format clean
 
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml setup.py constraints.txt $(wildcard src/shortcaps/routing/kernels/*.cpp src/shortcaps/routing/kernels/*.h)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev,all]'
 	touch $(READY)
+
+# Fetches MNIST, trains the baseline network with shortcuts and fuzzy routing, tests it once, writes a report.
+run: $(READY)
+	$(BIN)/shortcaps train --out runs/mnist-$$(date +%Y%m%d-%H%M%S)
 
 test: lint check
 

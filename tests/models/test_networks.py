@@ -157,7 +157,15 @@ def test_more_passes_and_iterations_reuse_the_same_parameters() -> None:
 
 @EVERY_NETWORK
 def test_every_network_compiles_whole_and_agrees_with_eager(preset: str, routing: str, shortcut: bool) -> None:
-    model = shortcaps.create_model(preset, routing=routing, shortcut=shortcut, dropout=0)
+    assert_compiled_agrees(shortcaps.create_model(preset, routing=routing, shortcut=shortcut, dropout=0))
+
+
+@pytest.mark.parametrize(("routing", "shortcut"), [("fuzzy", True), ("attention", False)])
+def test_the_factored_path_compiles_whole_too(routing: str, shortcut: bool) -> None:
+    assert_compiled_agrees(shortcaps.create_model(routing=routing, shortcut=shortcut, path="factored", dropout=0))
+
+
+def assert_compiled_agrees(model: shortcaps.CapsuleNetwork) -> None:
     images, labels = torch.rand(2, 1, 28, 28), torch.tensor([3, 7])
     torch._dynamo.reset()
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")

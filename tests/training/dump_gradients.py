@@ -11,16 +11,23 @@ from shortcaps.training.display import Display
 from shortcaps.training.loop import Trainer, loss_of, make_fabric
 from shortcaps.training.run import RunDirectory
 
-data, settings, target = sys.argv[1:]
-config = TrainConfig.from_dict({**read_toml(Path(settings)), "data": data})
-fabric = make_fabric(config)
-fabric.launch()
-trainer = Trainer(config, RunDirectory(Path(target).parent), fabric, Display())
-images, labels = trainer.batch(0)
-loss = loss_of(trainer.recipe, trainer.network(images), labels, 0)
-fabric.backward(loss)
-if fabric.is_global_zero:
-    gradients = {name: p.grad.contiguous() for name, p in trainer.state.model.named_parameters() if p.grad is not None}
-    gradients["running mean"] = trainer.state.model.stem.norm.running_mean  # type: ignore[union-attr, assignment]
-    gradients["world size"] = torch.tensor(fabric.world_size)
-    save_file(gradients, target)
+
+def main(data: str, settings: str, target: str) -> None:
+    config = TrainConfig.from_dict({**read_toml(Path(settings)), "data": data})
+    fabric = make_fabric(config)
+    fabric.launch()
+    trainer = Trainer(config, RunDirectory(Path(target).parent), fabric, Display())
+    images, labels = trainer.batch(0)
+    loss = loss_of(trainer.recipe, trainer.network(images), labels, 0)
+    fabric.backward(loss)
+    if fabric.is_global_zero:
+        gradients = {
+            name: p.grad.contiguous() for name, p in trainer.state.model.named_parameters() if p.grad is not None
+        }
+        gradients["running mean"] = trainer.state.model.stem.norm.running_mean
+        gradients["world size"] = torch.tensor(fabric.world_size)
+        save_file(gradients, target)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

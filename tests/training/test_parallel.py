@@ -28,7 +28,7 @@ def test_two_processes_with_half_the_batch_have_the_gradients_of_one_with_the_wh
     tmp_path: Path, routing: str
 ) -> None:
     data = pictures(tmp_path / "pictures", 12)
-    settings = settings_file(tmp_path, routing=routing)
+    settings = settings_file(tmp_path, routing=routing, precision="64-true")
     settings.write_text(settings.read_text() + "dropout = 0\n")
     finish(start(sys.executable, SCRIPT, data, settings, tmp_path / "one.safetensors"))
     finish(start(*TORCHRUN, SCRIPT, data, settings, tmp_path / "two.safetensors"))
@@ -36,7 +36,7 @@ def test_two_processes_with_half_the_batch_have_the_gradients_of_one_with_the_wh
     assert (int(one.pop("world size")), int(two.pop("world size"))) == (1, 2)
     for name, gradient in one.items():
         scale = gradient.abs().max().item()
-        assert (two[name] - gradient).abs().max().item() <= 1e-6 * max(1.0, scale), name
+        assert (two[name] - gradient).abs().max().item() <= 1e-6 * min(1.0, scale), name
     assert max(gradient.abs().max().item() for gradient in one.values()) > 1e-3
 
 
@@ -71,7 +71,7 @@ def test_devices_2_trains_and_one_process_writes(tmp_path: Path) -> None:
 def test_torchrun_trains_and_one_process_writes(tmp_path: Path) -> None:
     data, settings = pictures(tmp_path / "pictures", 12), settings_file(tmp_path, epochs=2)
     run = tmp_path / "run"
-    command = ["-m", "shortcaps", "train", "--data", data, "--config", settings, "--devices", 2, "--out", run]
+    command = ["-m", "shortcaps", "train", "--data", data, "--config", settings, "--out", run]
     assert_complete(run, finish(start(*TORCHRUN, *command)))
 
 

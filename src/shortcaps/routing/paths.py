@@ -36,7 +36,7 @@ def make_votes(poses: Tensor, transforms: Tensor, path: str = "auto") -> Votes:
 
 def runs_natively(path: str, *tensors: Tensor) -> bool:
     """Whether a layer with this path uses native code for these tensors."""
-    if path == "fused" and library.native() is None:
+    if path == "fused" and not library.IS_THERE:
         raise RuntimeError(f"path 'fused' needs the native library, which is {library.description()}")
     return path in ("auto", "fused") and library.takes(*tensors)
 
@@ -44,5 +44,5 @@ def runs_natively(path: str, *tensors: Tensor) -> bool:
 def describe_path(path: str) -> str:
     """Which path runs on this machine's CPU, in words."""
     if path == "auto":
-        path = "factored" if library.native() is None else "fused"
+        path = "fused" if library.IS_THERE else "factored"
     return f"{path} ({library.description()})" if path == "fused" else f"{path} ({PATHS[path]})"

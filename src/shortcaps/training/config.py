@@ -36,7 +36,7 @@ class Recipe:
 
 RECIPES: dict[str, Recipe] = {
     "paper": Recipe(epochs=200, batch_size=128, lr=1e-3, schedule="steps", loss="spread", averaging=0.0),
-    "fast": Recipe(epochs=5, batch_size=128, lr=6e-3, schedule="one-cycle", loss="log-probability", averaging=0.99),
+    "fast": Recipe(epochs=6, batch_size=128, lr=6e-3, schedule="one-cycle", loss="log-probability", averaging=0.99),
 }
 
 
@@ -63,7 +63,7 @@ class TrainConfig:
     seed: int = field(
         default=0, metadata={"help": "decides initial weights, order of images, augmentation and dropout"}
     )
-    precision: str = field(default="32-true", metadata={"help": "32-true, bf16-mixed or 16-mixed"})
+    precision: str = field(default="32-true", metadata={"help": "32-true, 64-true, bf16-mixed or 16-mixed"})
     compile: bool = field(default=False, metadata={"help": "compile the network first: a minute for a faster step"})
     devices: int = field(default=1, metadata={"help": "processes, each with its own device"})
     most_images: int | None = field(
@@ -127,7 +127,7 @@ class TrainConfig:
 
 
 LOSSES = ("spread", "margin", "log-probability")
-PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
+PRECISIONS = ("32-true", "64-true", "bf16-mixed", "16-mixed")
 
 
 def read_toml(file: Path) -> dict[str, Any]:

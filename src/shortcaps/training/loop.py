@@ -80,15 +80,17 @@ def loss_of(recipe: Recipe, probabilities: Tensor, labels: Tensor, epoch: float)
 def make_fabric(config: TrainConfig) -> Fabric:
     accelerator = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     available = {"cuda": torch.cuda.device_count(), "mps": 1, "cpu": os.cpu_count() or 1}[accelerator]
-    if config.devices > available:
-        raise RunError(
-            f"devices {config.devices} are more than there are: this machine has {available} ({accelerator})"
-        )
-    several = config.devices > 1 or int(os.environ.get("WORLD_SIZE", "1")) > 1
+    devices, machines = config.devices, 1
+    if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun has started the processes, and knows how many
+        devices = int(os.environ["LOCAL_WORLD_SIZE"])
+        machines = int(os.environ["WORLD_SIZE"]) // devices
+    if devices > available:
+        raise RunError(f"devices {devices} are more than there are: this machine has {available} ({accelerator})")
     return Fabric(
         accelerator=accelerator,
-        devices=config.devices,
-        strategy="ddp" if several else "auto",
+        devices=devices,
+        num_nodes=machines,
+        strategy="ddp" if devices * machines > 1 else "auto",
         precision=config.precision,  # type: ignore[arg-type]
     )
 
@@ -345,9 +347,9 @@ class Trainer:
             progress["seen"] += self.batch_size
             ended = self.state.step % self.steps_per_epoch == 0
             if self.state.step % STEPS_BETWEEN_LOOKS == 0:
-                done = (progress["seen"] - seen_before) / self.batch_size
-                mean = float(loss_sum) / done
-                accuracy = float(correct) * self.fabric.world_size / (progress["seen"] - seen_before)
+                done = progress["seen"] / self.batch_size
+                mean = (progress["loss_sum"] + float(loss_sum)) / done
+                accuracy = (progress["correct"] + float(correct) * self.fabric.world_size) / progress["seen"]
                 speed = (progress["seen"] - seen_before) / (time.monotonic() - began)
                 self.display.step(self.state.step, f"{epoch + 1}/{self.recipe.epochs}", mean, accuracy, speed)
             stop = signalled()

@@ -18,7 +18,7 @@ class SumOverProcesses(torch.autograd.Function):
         return total
 
     @staticmethod
-    def backward(ctx: FunctionCtx, upstream: Tensor) -> Tensor:  # type: ignore[override]
+    def backward(ctx: FunctionCtx, upstream: Tensor) -> Tensor:
         total = upstream.contiguous().clone()
         dist.all_reduce(total)
         return total

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 import os
 from pathlib import Path
 
@@ -54,8 +53,7 @@ class LocalProblem(ctypes.Structure):
     )
 
 
-@functools.cache
-def native() -> ctypes.CDLL | None:
+def _load() -> ctypes.CDLL | None:
     """The native library, or None where it was not built, does not fit, or is switched off by SHORTCAPS_NO_NATIVE=1."""
     if os.environ.get(DISABLE, "") not in ("", "0") or not LIBRARY.exists():
         return None
@@ -72,6 +70,15 @@ def native() -> ctypes.CDLL | None:
             function = getattr(library, f"shortcaps_{name}_{direction}")
             function.restype, function.argtypes = None, [ctypes.POINTER(problem)]
     return library
+
+
+# Loaded once, with the package: a compiled network must not look for files while it is traced.
+_LIBRARY = _load()
+IS_THERE = _LIBRARY is not None
+
+
+def native() -> ctypes.CDLL | None:
+    return _LIBRARY
 
 
 def description() -> str:
@@ -91,7 +98,7 @@ def takes(*tensors: Tensor) -> bool:
         all(tensor.device.type == "cpu" and tensor.dtype == tensors[0].dtype for tensor in tensors)
         and tensors[0].dtype in (torch.float32, torch.float64)
         and not torch.compiler.is_exporting()
-        and native() is not None
+        and IS_THERE
     )
 
 
