@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -205,6 +206,31 @@ def test_the_same_seed_gives_the_same_weights_and_another_seed_others(tmp_path: 
     first, again, other = weights(0, "a"), weights(0, "b"), weights(1, "c")
     assert first == again
     assert first != other
+
+
+def test_tensorboard_events_are_written_where_it_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[tuple[str, float, int]] = []
+
+    class SummaryWriter:
+        def __init__(self, folder: str) -> None:
+            assert folder == str(tmp_path / "run" / "events")
+
+        def add_scalar(self, name: str, value: float, epoch: int) -> None:
+            written.append((name, value, epoch))
+
+        def flush(self) -> None: ...
+
+        def close(self) -> None: ...
+
+    stand_in = types.ModuleType("torch.utils.tensorboard")
+    stand_in.SummaryWriter = SummaryWriter
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", stand_in)
+    data = pictures(tmp_path / "pictures", 12)
+    train(TrainConfig(data=str(data), image_size=20, batch_size=12, epochs=2, network=SMALL), tmp_path / "run")
+    rows = list(csv.DictReader((tmp_path / "run" / "metrics.csv").read_text().splitlines()))
+    assert [(n, v, e) for n, v, e in written if n == "loss"] == [
+        ("loss", float(r["loss"]), int(r["epoch"])) for r in rows
+    ]
 
 
 def test_schedules() -> None:

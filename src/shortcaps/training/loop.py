@@ -28,6 +28,7 @@ from shortcaps.models import CapsuleNetwork, create_model
 from shortcaps.training.config import Recipe, RunError, RunFault, TrainConfig
 from shortcaps.training.diagnose import first_layer_without_numbers
 from shortcaps.training.display import Display
+from shortcaps.training.events import Events
 from shortcaps.training.report import write_report
 from shortcaps.training.run import FORMAT, Checkpoint, RunDirectory, describe_environment, digest_of
 from shortcaps.training.synced import synchronise_batch_norm
@@ -324,6 +325,7 @@ class Trainer:
     def train(self) -> None:
         with listening_for_signals() as signalled:
             self.display.begin(self.steps, self.state.step)
+            self.events = Events(self.run.path) if self.fabric.is_global_zero else None
             try:
                 while self.state.step < self.steps:
                     self.train_epoch(signalled)
@@ -333,6 +335,8 @@ class Trainer:
                 raise
             finally:
                 self.display.end()
+                if self.events is not None:
+                    self.events.close()
 
     def train_epoch(self, signalled: Callable[[], int | None]) -> None:
         progress = self.state.progress
@@ -394,6 +398,8 @@ class Trainer:
         progress["loss_sum"], progress["correct"], progress["seen"] = 0.0, 0, 0
         if self.fabric.is_global_zero:
             self.run.write_metrics(progress["rows"])
+            assert self.events is not None, "the first process has them"
+            self.events.epoch(row)
         self.save()
         self.display.epoch(row, self.recipe.epochs)
 

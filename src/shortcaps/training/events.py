@@ -1,0 +1,28 @@
+"""TensorBoard events, where TensorBoard is installed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+
+class Events:
+    """Writes each epoch's numbers into the run's `events` folder; does nothing without TensorBoard."""
+
+    def __init__(self, run: Path) -> None:
+        self.writer: Any = None
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            return
+        self.writer = SummaryWriter(str(run / "events"))
+
+    def epoch(self, row: dict[str, Any]) -> None:
+        if self.writer is not None:
+            for name in ("loss", "accuracy", "validation_error", "lr", "images_per_second"):
+                self.writer.add_scalar(name, row[name], row["epoch"])
+            self.writer.flush()
+
+    def close(self) -> None:
+        if self.writer is not None:
+            self.writer.close()
