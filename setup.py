@@ -9,6 +9,7 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.errors import CompileError
 
 KERNELS = Path("src/shortcaps/routing/kernels")
 SOURCES = ["routing.cpp", "local.cpp"]
@@ -29,7 +30,7 @@ class BuildNative(build_ext):
 
     def build_extension(self, ext: Extension) -> None:
         if sys.platform == "win32":
-            raise OSError("the native kernels are written for GCC and Clang")
+            raise CompileError("the native kernels are written for GCC and Clang")
         compiler = os.environ.get("CXX", "c++").split()
         openmp = ["-fopenmp"] if self._compiles([*compiler, "-fopenmp"]) else []
         scratch = Path(self.build_temp)

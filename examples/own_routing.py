@@ -20,8 +20,8 @@ class Nearest(Routing):
 
     temperature: float = field(default=1.0, metadata={"help": "the smaller, the harder the choice"})
 
-    def sweeps(self, *, from_start: bool) -> int:
-        return 2 * self.iterations - (0 if from_start else 1)
+    def sweeps(self, *, from_start: bool, activates: bool) -> int:
+        return 2 * self.iterations - (0 if from_start else 1) + (1 if activates else 0)
 
     def route(
         self,
@@ -30,6 +30,7 @@ class Nearest(Routing):
         activations: Tensor | None,
         thresholds: Mapping[str, Tensor],
         activate: bool,
+        keep_coefficients: bool,
     ) -> Capsules:
         pose = start
         for _ in range(self.iterations):

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import pytest
 import torch
 from torch import Tensor
 
 from shortcaps.routing import EM, Attention, Capsules, Dynamic, Fuzzy, Routing, Votes
+from shortcaps.routing.kernels import library
 from shortcaps.routing.paths import make_votes
 
 ROUTINGS: list[Routing] = [Attention(), Dynamic(), Fuzzy(), EM()]
-PATHS = ["dense", "factored", "fused"]
+NATIVE = pytest.mark.skipif(not library.IS_THERE, reason="the native library was not built: there was no C++ compiler")
+FUSED = pytest.param("fused", marks=NATIVE)
+PATHS = ["dense", "factored", FUSED]
 
 
 def routing_name(routing: object) -> str:

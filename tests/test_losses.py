@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 import pytest
 import torch
 
-from shortcaps import margin_loss, spread_loss, spread_margin
+from shortcaps import log_probability_loss, margin_loss, spread_loss, spread_margin
 
 
 def test_spread_loss_is_equation_14() -> None:
@@ -44,13 +45,19 @@ def test_margin_loss_is_that_of_sabour_2017() -> None:
     assert margin_loss(probabilities, labels).item() == pytest.approx(total / 5)
 
 
-@pytest.mark.parametrize("loss", [spread_loss, margin_loss])
+def test_log_probability_loss_is_the_share_of_the_target() -> None:
+    probabilities, labels = torch.rand(5, 3, dtype=torch.float64), torch.tensor([0, 1, 2, 1, 0])
+    total = sum(-math.log(float(p[t]) / float(p.sum())) for p, t in zip(probabilities, labels, strict=True))
+    assert log_probability_loss(probabilities, labels).item() == pytest.approx(total / 5)
+
+
+@pytest.mark.parametrize("loss", [spread_loss, margin_loss, log_probability_loss])
 def test_gradcheck_of_the_losses(loss) -> None:
     probabilities = torch.rand(4, 3, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda p: loss(p, torch.tensor([0, 1, 2, 1])), probabilities)
 
 
-@pytest.mark.parametrize("loss", [spread_loss, margin_loss])
+@pytest.mark.parametrize("loss", [spread_loss, margin_loss, log_probability_loss])
 def test_bad_labels_are_named(loss) -> None:
     with pytest.raises(ValueError, match=re.escape("labels (3,): give (batch, classes) and (batch,)")):
         loss(torch.rand(4, 3), torch.tensor([0, 1, 2]))

@@ -83,7 +83,7 @@ class Mean(Routing):
 
     name = "mean"
 
-    def sweeps(self, *, from_start: bool) -> int:
+    def sweeps(self, *, from_start: bool, activates: bool) -> int:
         return 1
 
     def weights(self, votes: Votes) -> Tensor:
@@ -96,6 +96,7 @@ class Mean(Routing):
         activations: Tensor | None,
         thresholds: Mapping[str, Tensor],
         activate: bool,
+        keep_coefficients: bool,
     ) -> Capsules:
         weights = self.weights(votes)
         pose = self.finish(votes.weighted_sum(weights))
@@ -138,6 +139,39 @@ class RectifiesThePose(Mean):
         return pose.relu()
 
 
+class ActivationOf(Mean):
+    """The pose obeys every law; the activation breaks one."""
+
+    def break_activation(self, activation: Tensor, votes: Votes) -> Tensor:
+        raise NotImplementedError
+
+    def route(self, votes: Votes, *arguments: object, **named: object) -> Capsules:
+        capsules = super().route(votes, *arguments, **named)
+        assert capsules.activation is not None
+        capsules.activation = self.break_activation(capsules.activation, votes)
+        return capsules
+
+
+class FirstInputSetsTheActivation(ActivationOf):
+    def break_activation(self, activation: Tensor, votes: Votes) -> Tensor:
+        return activation + votes.dense()[:, 0].square().sum((-2, -1))
+
+
+class FirstOutputIsMoreActive(ActivationOf):
+    def break_activation(self, activation: Tensor, votes: Votes) -> Tensor:
+        return torch.cat([activation[:, :1] + 1, activation[:, 1:]], dim=1)
+
+
+class ActivationOfTheBatch(ActivationOf):
+    def break_activation(self, activation: Tensor, votes: Votes) -> Tensor:
+        return activation / activation.sum(0, keepdim=True)
+
+
+class FirstColumnSetsTheActivation(ActivationOf):
+    def break_activation(self, activation: Tensor, votes: Votes) -> Tensor:
+        return activation + votes.dense()[..., 0].mean(1).sum(-1)
+
+
 class ForgetsAnOutput(Mean):
     def route(self, *arguments: object, **named: object) -> Capsules:
         capsules = super().route(*arguments, **named)
@@ -150,6 +184,10 @@ def rotation_law(routing: Routing) -> None:
     testing.check_equivariance(routing, testing.random_orthogonal())
 
 
+def signed_permutation_law(routing: Routing) -> None:
+    testing.check_equivariance(routing, testing.random_signed_permutation())
+
+
 BREAKERS: list[tuple[Callable[[Routing], None], Routing]] = [
     (testing.check_permuting_inputs_changes_nothing, FirstInputCountsDouble()),
     (testing.check_permuting_outputs_permutes_results, FirstOutputIsNegated()),
@@ -158,6 +196,12 @@ BREAKERS: list[tuple[Callable[[Routing], None], Routing]] = [
     (testing.check_equal_votes_are_a_fixed_point, Doubles()),
     (testing.check_equal_votes_keep_their_direction, AddsOne()),
     (rotation_law, RectifiesThePose()),
+    (signed_permutation_law, RectifiesThePose()),
+    (testing.check_permuting_inputs_changes_nothing, FirstInputSetsTheActivation()),
+    (testing.check_permuting_outputs_permutes_results, FirstOutputIsMoreActive()),
+    (testing.check_samples_are_independent, ActivationOfTheBatch()),
+    (rotation_law, FirstColumnSetsTheActivation()),
+    (signed_permutation_law, FirstColumnSetsTheActivation()),
 ]
 
 

@@ -27,9 +27,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from shortcaps.routing import Capsules, DenseVotes, Routing, Votes
-
-MakeVotes = Callable[[Tensor], Votes]
+from shortcaps.routing import Capsules, DenseVotes, Routing
 
 
 class LawBroken(AssertionError):
@@ -44,8 +42,8 @@ class Problem:
     start: Tensor | None
     activations: Tensor | None
 
-    def solve(self, routing: Routing, make_votes: MakeVotes = DenseVotes) -> Capsules:
-        return routing(make_votes(self.votes), start=self.start, activations=self.activations, keep_coefficients=True)
+    def solve(self, routing: Routing) -> Capsules:
+        return routing(DenseVotes(self.votes), start=self.start, activations=self.activations, keep_coefficients=True)
 
 
 def random_problem(

@@ -37,6 +37,21 @@ def test_mnist_has_the_splits_of_the_paper(fake: Path) -> None:
     assert str(train.augment) == "shift within 2 px"
 
 
+def test_affnist_splits_are_made_of_the_digits_of_the_same_mnist_split(
+    fake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    original = affnist.read_split
+    monkeypatch.setattr(
+        affnist, "read_split", lambda idx, split, *rest: asked.append(split) or original(idx, split, *rest)
+    )
+    for split in ("train", "validation", "test"):
+        for protocol in ("default", "paper"):
+            asked.clear()
+            load("affnist", split, protocol)
+            assert set(asked) == {split}
+
+
 @pytest.mark.parametrize("protocol", ["default", "paper"])
 @pytest.mark.parametrize("name", ["mnist", "affnist"])
 def test_splits_never_overlap_by_content(fake: Path, name: str, protocol: str) -> None:
@@ -87,8 +102,12 @@ def test_regenerated_affnist_says_so_and_is_the_same_every_time(fake: Path, monk
     assert torch.equal(test.images, made_again)
     file = next((Path(affnist.cache_folder()) / "affnist-regenerated").glob("*.npy"))
     assert "regenerated" in str(file)
-    file.write_bytes(file.read_bytes()[:-100])
-    assert torch.equal(load("affnist", "test").images, made_again)
+    damaged = bytearray(file.read_bytes())
+    damaged[-100] ^= 1
+    for data in (file.read_bytes()[:-100], bytes(damaged)):
+        file.write_bytes(data)
+        assert torch.equal(load("affnist", "test").images, made_again)
+    assert test.name == "affnist-regenerated"
 
 
 def test_the_random_matrices_are_rotation_shear_and_scaling_within_the_published_ranges() -> None:
@@ -144,11 +163,11 @@ def matlab_file(images: np.ndarray, labels: np.ndarray) -> bytes:
 
 @pytest.mark.parametrize("form", ["mat", "zip", "batches", "zipped batches"])
 def test_published_affnist_files_are_read_in_every_form(fake: Path, tmp_path: Path, form: str) -> None:
-    images = np.random.default_rng(0).integers(0, 256, (24, 40, 40)).astype(np.uint8)
-    labels = np.arange(24) % 10
+    images = np.random.default_rng(0).integers(0, 256, (64, 40, 40)).astype(np.uint8)
+    labels = np.arange(64) % 10
     folder = tmp_path / "published"
     folder.mkdir()
-    batches = {f"{n + 1}.mat": matlab_file(images[2 * n : 2 * n + 2], labels[2 * n : 2 * n + 2]) for n in range(12)}
+    batches = {f"{n + 1}.mat": matlab_file(images[2 * n : 2 * n + 2], labels[2 * n : 2 * n + 2]) for n in range(32)}
     if form == "mat":
         (folder / "test.mat").write_bytes(matlab_file(images, labels))
     elif form == "zip":
@@ -170,6 +189,15 @@ def test_published_affnist_files_are_read_in_every_form(fake: Path, tmp_path: Pa
 
 def test_a_damaged_or_missing_affnist_file_is_named(fake: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"expected test\.mat, test\.mat\.zip"):
+        load("affnist", "test", folder=tmp_path)
+    (tmp_path / "test_batches").mkdir()
+    (tmp_path / "test_batches/1.mat").write_bytes(matlab_file(np.zeros((2, 40, 40), np.uint8), np.zeros(2)))
+    with pytest.raises(DataError, match=r"is not complete: 2\.mat, 3\.mat"):
+        load("affnist", "test", folder=tmp_path)
+    (tmp_path / "test_batches/1.mat").unlink()
+    (tmp_path / "test_batches").rmdir()
+    (tmp_path / "test_batches.zip").write_bytes(b"PK\x03\x04 and nothing else")
+    with pytest.raises(DataError, match="is not a zip file, or is damaged"):
         load("affnist", "test", folder=tmp_path)
     (tmp_path / "test.mat").write_bytes(matlab_file(np.zeros((2, 40, 40), np.uint8), np.zeros(2))[:-50])
     with pytest.raises(DataError, match=r"test\.mat is not an affNIST file, or is damaged"):

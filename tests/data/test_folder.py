@@ -67,7 +67,10 @@ def test_broken_files_are_listed_together_and_can_be_skipped(tmp_path: Path) -> 
         load(tmp_path, "train")
     assert "text.png: not an image" in str(caught.value)
     assert "half.png: broken" in str(caught.value)
-    assert len(load(tmp_path, "train", skip_broken=True)) == 12
+    said: list[str] = []
+    assert len(load(tmp_path, "train", skip_broken=True, tell=said.append)) == 12
+    assert "2 images" in said[0]
+    assert "text.png" in said[0]
 
 
 def huge_png(width: int, height: int) -> bytes:
@@ -106,7 +109,7 @@ def test_folders_that_cannot_be_learned_from_are_refused(tmp_path: Path) -> None
     with pytest.raises(DataError, match="no images for unicorns: add some"):
         load(tmp_path / "empty", "train")
     tree(tmp_path / "few", 2)
-    with pytest.raises(DataError, match="class cats has 2 images: a seeded split into three needs at least 3"):
+    with pytest.raises(DataError, match="class cats has 2 different images: a seeded split needs at least 3"):
         load(tmp_path / "few", "train")
     tree(tmp_path / "partial/train", 2)
     with pytest.raises(DataError, match="has a train folder but none for test"):
@@ -124,3 +127,42 @@ def test_a_contact_sheet_shows_training_augmented_and_test_images(tmp_path: Path
         assert sheet.width > 600
         assert sheet.height > 300
         assert len(sheet.getcolors(1 << 24)) > 1000
+
+
+def test_copies_of_a_picture_stay_on_one_side_of_a_split(tmp_path: Path) -> None:
+    root = tree(tmp_path / "pets", 6)
+    for name in ("cats", "dogs", "owls"):
+        for n in range(6):
+            for copy in range(3):
+                suffix = ("png", "bmp", "webp")[n % 3]
+                (root / name / f"copy{copy}-{n}.{suffix}").write_bytes((root / name / f"{n}.{suffix}").read_bytes())
+    hashes = [set(content_hashes(load(root, split).images)) for split in ("train", "validation", "test")]
+    assert not (hashes[0] & hashes[1] or hashes[0] & hashes[2] or hashes[1] & hashes[2])
+
+
+def test_a_class_may_be_called_train_and_a_split_training(tmp_path: Path) -> None:
+    for name in ("car", "train"):
+        for n in range(5):
+            picture(tmp_path / "vehicles" / name / f"{n}.png", n + 50 * (name == "car"))
+    assert load(tmp_path / "vehicles", "train").class_names == ("car", "train")
+    for split in ("Training", "Validation", "Testing"):
+        tree(tmp_path / "pets" / split, 3)
+    assert load(tmp_path / "pets", "test").class_names == ("cats", "dogs", "owls")
+
+
+def test_sixteen_bits_of_grey_and_rotated_photos_are_read_as_they_look(tmp_path: Path) -> None:
+    ramp = np.linspace(0, 65535, 20 * 20).reshape(20, 20).astype(np.uint16)
+    photo = Image.fromarray((ramp // 257).astype(np.uint8))
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be turned by a quarter
+    for name in ("a", "b"):
+        for n in range(3):
+            for split in ("train", "val", "test"):
+                (tmp_path / split / name).mkdir(parents=True, exist_ok=True)
+                Image.fromarray(ramp + n).save(tmp_path / split / name / f"{n}.png")
+                photo.save(tmp_path / split / name / f"{n}.jpg", exif=exif, quality=95)
+    images = load(tmp_path, "train", image_size=20).images.float()
+    upright = torch.from_numpy(np.asarray(photo).astype(np.float32))
+    deep = [image[0] for image in images if (image[0] - upright).abs().mean() < 3]
+    turned = [image[0] for image in images if (image[0] - upright.rot90(-1)).abs().mean() < 3]
+    assert len(deep) == len(turned) == 6

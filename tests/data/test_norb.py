@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from shortcaps.data import DataError, load, smallnorb, solids
+from shortcaps.data import DataError, cache_folder, load, smallnorb, solids
 from shortcaps.data.norb import TEST_INSTANCES, TRAINING_INSTANCES, halve, matrix_header, parse_matrix
 from tests.data.fakes import content_hashes
 
@@ -132,6 +132,25 @@ def test_a_missing_download_names_the_files_and_where_to_put_them(monkeypatch: p
     assert "or put them into" in str(caught.value)
 
 
+def test_a_damaged_file_in_the_cache_is_taken_from_its_source_again(small_set: Path) -> None:
+    before = load("smallnorb", "test", folder=small_set).images
+    file = cache_folder() / "smallnorb" / smallnorb.FILES["testing"]["dat"].name
+    damaged = bytearray(file.read_bytes())
+    damaged[-7] ^= 4
+    file.write_bytes(damaged)
+    said: list[str] = []
+    assert torch.equal(load("smallnorb", "test", folder=small_set, tell=said.append).images, before)
+    assert "is damaged: fetching it again" in said[0]
+
+
+def test_files_put_into_the_cache_folder_by_hand_are_used(small_set: Path) -> None:
+    place = cache_folder() / "smallnorb"
+    place.mkdir(parents=True)
+    for wanted in smallnorb.FILES["testing"].values():
+        (place / wanted.name).write_bytes((small_set / wanted.name).read_bytes())
+    assert len(load("smallnorb", "test")) == 300
+
+
 def test_swapped_files_are_named(small_set: Path) -> None:
     cat, info = (small_set / smallnorb.FILES["testing"][kind].name for kind in ("cat", "info"))
     swapped = cat.read_bytes()
@@ -194,10 +213,13 @@ def test_solids_go_through_the_same_reader_and_splits(few_solids: None) -> None:
 def test_a_damaged_solids_file_is_rendered_again(few_solids: None) -> None:
     before = load("solids", "test").images
     file = solids.file_paths("testing")["dat"]
-    file.write_bytes(file.read_bytes()[:-1])
-    said: list[str] = []
-    assert torch.equal(load("solids", "test", tell=said.append).images, before)
-    assert "rendering it again" in said[0]
+    damaged = bytearray(file.read_bytes())
+    damaged[-7] ^= 4
+    for data in (file.read_bytes()[:-1], bytes(damaged)):
+        file.write_bytes(data)
+        said: list[str] = []
+        assert torch.equal(load("solids", "test", tell=said.append).images, before)
+        assert "rendering it again" in said[0]
 
 
 def test_solids_are_the_same_every_time_and_differ_between_instances() -> None:

@@ -19,8 +19,9 @@ from shortcaps.layers import (
 )
 from shortcaps.layers.maps import squash_map
 from shortcaps.routing import EM, Attention, Dynamic, Fuzzy, Routing, route, squash
+from shortcaps.testing import random_orthogonal
 from tests.oracles import layers as oracle
-from tests.problems import PATHS, ROUTINGS, routing_name
+from tests.problems import FUSED, PATHS, ROUTINGS, routing_name
 
 
 def random_maps(batch: int, channels: int, pose: int, height: int, width: int) -> tuple[Tensor, Tensor]:
@@ -156,7 +157,7 @@ class _Runner(torch.nn.Module):
         return self.run(self.module, *inputs)
 
 
-@pytest.mark.parametrize("path", ["factored", "fused"])
+@pytest.mark.parametrize("path", ["factored", FUSED])
 @pytest.mark.parametrize("squashes", [False, True])
 def test_gradcheck_of_the_local_block(squashes: bool, path: str) -> None:
     maps, _ = random_maps(2, 2, 2, 4, 3)
@@ -194,3 +195,32 @@ def test_gradcheck_of_the_layers_below() -> None:
     gradcheck(PrimaryCapsules(4, 2, 2), lambda m, x: m(x), features)
     for squashes in (True, False):
         gradcheck(ActivatedPrimaryCapsules(4, 2, 2, activates=True, squashes=squashes), lambda m, x: m(x), features)
+
+
+@pytest.mark.parametrize("path", ["factored", FUSED])
+def test_maps_that_do_not_fit_a_layer_are_refused_on_every_path(path: str) -> None:
+    local = LocalBlock(2, 3, (3, 3), pose=4, path=path)
+    convolution = CapsuleConvolution(2, 3, (3, 3), 1, Attention(), pose=4, path=path)
+    for layer in (local, convolution):
+        for shape in ((1, 4, 5, 4, 6, 6), (1, 3, 2, 3, 6, 6), (1, 2, 4, 6, 6)):
+            with pytest.raises(ValueError, match="this layer takes"):
+                layer(torch.randn(shape))
+        with pytest.raises(ValueError, match="capsule maps of 2x6 are too small for a kernel of 3x3"):
+            layer(torch.randn(1, 4, 2, 4, 2, 6))
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("routing", [Attention(), Dynamic(), Fuzzy()], ids=routing_name)
+def test_turning_all_poses_turns_the_class_poses(routing: Routing, path: str) -> None:
+    """Equivariance from the local capsules to the class capsules, through Eq. (2)–(5): poses times an orthogonal R."""
+    turned = random_orthogonal(4)
+    block = LocalBlock(2, 3, (3, 3), pose=4, squashes=routing.squashes, path=path).double()
+    shortcut = ShortcutRouting(2, 3, routing, pose=4, path=path).double()
+
+    def classes(maps: Tensor) -> Tensor:
+        next_maps, pre_voted = block(maps)
+        return shortcut(shortcut.votes(pre_voted), next_maps[..., 0, 0].permute(0, 2, 3, 1)).pose
+
+    maps, _ = random_maps(2, 2, 4, 3, 3)
+    moved = torch.einsum("bcnrhw,cd->bdnrhw", maps, turned)
+    torch.testing.assert_close(classes(moved), classes(maps) @ turned, rtol=1e-9, atol=1e-9)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import shutil
 import subprocess
 import sys
 import warnings
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 import shortcaps
 from shortcaps.models import PRESETS, Architecture, make_plan
+from tests.problems import FUSED
 
 # docs/fidelity.md; sequential: 88,916 and 377,748 with both β vectors and the activation convolution (EM). Fuzzy has one
 # β for each output capsule, attention and dynamic none and no activation convolution.
@@ -73,12 +75,35 @@ def test_a_batch_of_one_has_the_values_the_image_has_within_a_batch(routing: str
 
 @pytest.mark.parametrize("shortcut", [True, False])
 @pytest.mark.parametrize("routing", shortcaps.ROUTINGS)
-def test_dense_and_factored_networks_agree(routing: str, shortcut: bool) -> None:
-    factored = shortcaps.create_model(routing=routing, shortcut=shortcut).double().eval()
-    dense = shortcaps.create_model(routing=routing, shortcut=shortcut, path="dense").double().eval()
-    dense.load_state_dict(factored.state_dict())
-    images = torch.rand(2, 1, 28, 28, dtype=torch.float64)
-    torch.testing.assert_close(factored(images), dense(images), rtol=1e-9, atol=1e-12)
+@pytest.mark.parametrize("path", ["factored", FUSED])
+def test_networks_agree_on_all_paths(routing: str, shortcut: bool, path: str) -> None:
+    """As the presets have it: full size, default floors."""
+    fast = shortcaps.create_model(routing=routing, shortcut=shortcut, path=path, dropout=0).double()
+    dense = shortcaps.create_model(routing=routing, shortcut=shortcut, path="dense", dropout=0).double()
+    dense.load_state_dict(fast.state_dict())
+    images, labels = torch.rand(3, 1, 28, 28, dtype=torch.float64), torch.tensor([1, 2, 3])
+    gradients = []
+    for model in (fast, dense):
+        probabilities = model(images)
+        shortcaps.spread_loss(probabilities, labels).backward()
+        gradients.append([probabilities, *(p.grad for p in model.parameters())])
+    for found, expected in zip(*gradients, strict=True):
+        assert expected is not None
+        torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9 * expected.abs().max().item())
+
+
+@pytest.mark.parametrize("routing", ["fuzzy", "em"])
+@pytest.mark.parametrize("path", ["factored", FUSED])
+def test_networks_of_half_precision_agree_on_all_paths(routing: str, path: str) -> None:
+    model = shortcaps.create_model(routing=routing, path=path).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "beta" in name:
+                parameter.normal_()
+    reference = shortcaps.create_model(routing=routing, path="dense").eval()
+    reference.load_state_dict(model.state_dict())
+    images = torch.rand(2, 1, 28, 28).bfloat16()
+    torch.testing.assert_close(model.bfloat16()(images), reference.bfloat16()(images), rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("shortcut", [True, False])
@@ -194,6 +219,7 @@ def test_every_network_exports_with_any_batch_and_agrees_with_eager(preset: str,
         torch.testing.assert_close(program.module()(images), model(images), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.skipif(shutil.which("c++") is None and shutil.which("g++") is None, reason="Inductor needs a C++ compiler")
 def test_inductor_agrees_with_eager() -> None:
     model = shortcaps.create_model(Architecture((2, 3, 2), stem_channels=4), routing="fuzzy").eval()
     images = torch.rand(2, 1, 28, 28)
@@ -254,6 +280,15 @@ def test_summary_counts_votes_and_multiply_adds_as_the_paper_does() -> None:
     assert by_name["primary capsules"].multiply_adds == 12 * 12 * 64 * 128
     assert by_name["local block 1"].multiply_adds == 25 * (8 * 9 * 64 + 8 * 16 * 16)
     sequential = {row.layer: row for row in shortcaps.create_model("baseline", shortcut=False).summary().rows}
+    # A vote takes 4 multiply–adds for each of its numbers, and one more whenever the routing goes over it: twice in each
+    # of 2 iterations and 2 passes; with fuzzy routing, once more at the very end, in the last shortcut only; with EM, three
+    # times in each iteration and once before the first.
+    assert by_name["shortcut 1"].multiply_adds == by_name["shortcut 1"].votes * (4 + 8)
+    fuzzy = {row.layer: row for row in shortcaps.create_model(routing="fuzzy").summary().rows}
+    assert fuzzy["shortcut 1"].multiply_adds == fuzzy["shortcut 1"].votes * (4 + 8)
+    assert fuzzy["shortcut 3"].multiply_adds == fuzzy["shortcut 3"].votes * (4 + 9)
+    em = {row.layer: row for row in shortcaps.create_model(routing="em").summary().rows}
+    assert em["shortcut 1"].multiply_adds == em["shortcut 1"].votes * (4 + 14)
     # K · K · C'_out · C'_in · W' · H' · D
     assert sequential["capsule layer 1"].votes == 9 * 16 * 8 * 5 * 5 * 16
     text = str(summary)
@@ -286,6 +321,7 @@ def test_networks_are_finite_under_bfloat16_autocast(routing: str, shortcut: boo
             ValueError,
             "unknown routing 'fuzzi': choose one of attention",
         ),
+        (lambda: shortcaps.create_model(routing=None), ValueError, "unknown routing None: choose one of attention"),
         (lambda: shortcaps.create_model(path="quick"), ValueError, "unknown path 'quick': choose one of auto, dense"),
         (
             lambda: shortcaps.create_model(depth=4),
@@ -343,6 +379,13 @@ def test_the_smallest_image_that_the_message_promises_works() -> None:
         shortcaps.create_model(image_size=16)
 
 
+def test_not_a_number_does_not_silence_the_warning() -> None:
+    images = torch.full((1, 1, 28, 28), 255.0)
+    images[0, 0, 0, 0] = float("nan")
+    with pytest.warns(UserWarning, match="this network expects 0 to 1"):
+        shortcaps.create_model().eval()(images)
+
+
 def test_images_outside_zero_to_one_give_a_warning() -> None:
     model = shortcaps.create_model().eval()
     with pytest.warns(UserWarning, match="image values run from 0 to 255: this network expects 0 to 1"):
@@ -360,7 +403,8 @@ def test_probabilities_of_an_untrained_network_are_neither_all_zero_nor_all_one(
 def test_importing_shortcaps_pulls_in_torch_only() -> None:
     program = (
         "import sys, shortcaps; "
-        "print([m for m in ('lightning', 'lightning_fabric', 'matplotlib', 'PIL', 'typer', 'fastapi', 'safetensors') "
+        "print([m for m in ('lightning_fabric', 'matplotlib', 'PIL', 'typer', 'rich', 'scipy', 'safetensors', "
+        "'shortcaps.training', 'shortcaps.data', 'shortcaps.cli') "
         "if m in sys.modules])"
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -63,7 +63,8 @@ def by_agreement(
             for m in range(outputs)
         ]
     assert g is not None
-    return g, [math.sqrt(dot(pose, pose)) for pose in g], r, r  # Eq. (11)
+    weights = [[a[i] * r[i][m] for m in range(outputs)] for i in range(inputs)]
+    return g, [math.sqrt(dot(pose, pose)) for pose in g], weights, r  # Eq. (11)
 
 
 def attention(votes: Votes, start: list[Vote] | None, activations: list[float] | None, iterations: int) -> Result:

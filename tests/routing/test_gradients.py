@@ -107,15 +107,21 @@ def test_nothing_is_nan_or_infinite(
         assert torch.isfinite(gradient).all(), f"gradient of {name}"
 
 
-@pytest.mark.parametrize("routing", ROUTINGS, ids=routing_name)
-def test_inputs_that_do_not_exist_are_finite_too(routing: Routing) -> None:
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("missing", ["all", "some"])
+@pytest.mark.parametrize("routing", [*ROUTINGS, Fuzzy(fuzziness=1.2)], ids=str)
+def test_inputs_that_do_not_exist_are_finite_and_agree_on_all_paths(routing: Routing, missing: str, path: str) -> None:
     problem = factored_problem(routing, shortcut=False, dtype=torch.float32)
     assert problem.activations is not None
-    problem.activations.zero_()
-    capsules = problem.solve(routing, "factored")
-    assert torch.isfinite(capsules.pose).all()
-    for name, gradient in problem.gradients(routing, "factored").items():
+    problem.activations[:, :: 1 if missing == "all" else 2] = 0
+    capsules, expected = problem.solve(routing, path), problem.solve(routing, "dense")
+    torch.testing.assert_close(capsules.pose, expected.pose, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(capsules.activation, expected.activation, rtol=1e-4, atol=1e-5)
+    dense = problem.gradients(routing, "dense")
+    for name, gradient in problem.gradients(routing, path).items():
         assert torch.isfinite(gradient).all(), f"gradient of {name}"
+        scale = dense[name].abs().max().item()
+        torch.testing.assert_close(gradient, dense[name], rtol=1e-3, atol=1e-3 * scale + 1e-6)
 
 
 @pytest.mark.parametrize("path", PATHS)

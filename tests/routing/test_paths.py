@@ -15,9 +15,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from shortcaps.routing import EM, Fuzzy, Routing
 from shortcaps.routing.fused import KINDS
 from shortcaps.routing.kernels.library import native
-from tests.problems import ROUTINGS, FactoredProblem, factored_problem, routing_name
+from tests.problems import FUSED, NATIVE, ROUTINGS, FactoredProblem, factored_problem, routing_name
 
-FAST_PATHS = ["factored", "fused"]
+FAST_PATHS = ["factored", FUSED]
 
 
 def assert_close_relative(
@@ -93,6 +93,7 @@ def test_factored_votes_are_never_built_forward_or_backward(routing: Routing, sh
     assert largest_dense.numel >= votes
 
 
+@NATIVE
 @pytest.mark.parametrize("routing", ROUTINGS, ids=routing_name)
 @pytest.mark.parametrize("shortcut", [True, False], ids=["shortcut", "sequential"])
 @pytest.mark.parametrize("batch", [1, 7, 64, 131])
@@ -108,6 +109,7 @@ def test_fused_results_do_not_depend_on_the_number_of_threads(routing: Routing, 
             assert torch.equal(found, expected)
 
 
+@NATIVE
 @pytest.mark.parametrize("variant", range(3), ids=["baseline instructions", "AVX2", "AVX-512"])
 @pytest.mark.parametrize("routing", ROUTINGS, ids=routing_name)
 def test_every_instruction_set_gives_the_same_numbers(routing: Routing, variant: int) -> None:
@@ -126,6 +128,7 @@ def test_every_instruction_set_gives_the_same_numbers(routing: Routing, variant:
                 break
 
 
+@NATIVE
 @pytest.mark.parametrize("routing", ROUTINGS, ids=routing_name)
 def test_fused_routing_reads_poses_in_any_memory_order(routing: Routing) -> None:
     problem = factored_problem(routing, shortcut=True, batch=19, rows=4, cols=4)
@@ -143,6 +146,7 @@ def test_fused_routing_reads_poses_in_any_memory_order(routing: Routing) -> None
     assert torch.equal(other.solve(routing, "fused").pose, expected)
 
 
+@NATIVE
 @pytest.mark.parametrize("routing", ROUTINGS, ids=routing_name)
 def test_the_fused_operator_is_registered_properly(routing: Routing) -> None:
     problem = factored_problem(routing, shortcut=True, batch=3).requiring_grad()
@@ -187,6 +191,7 @@ def test_without_the_native_library_everything_runs_and_says_so() -> None:
     assert refusal.startswith("path 'fused' needs the native library, which is not built")
 
 
+@NATIVE
 def test_a_routing_of_ones_own_runs_on_any_path() -> None:
     class Sharper(Fuzzy):
         pass

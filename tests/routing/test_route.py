@@ -35,16 +35,20 @@ def test_coefficients_are_kept_only_on_request() -> None:
     assert shortcaps.route(votes, "attention", keep_coefficients=True).coefficients is not None
 
 
-def test_coefficients_are_the_weights_that_formed_the_pose() -> None:
-    votes = torch.randn(2, 5, 3, 2, 2)
-    capsules = shortcaps.route(votes, "fuzzy", keep_coefficients=True)
+@pytest.mark.parametrize("routing", shortcaps.ROUTINGS)
+def test_coefficients_are_the_weights_that_formed_the_pose(routing: str) -> None:
+    votes, activations = torch.randn(2, 5, 3, 2, 2), torch.rand(2, 5)
+    capsules = shortcaps.route(votes, routing, activations=activations, keep_coefficients=True)
     assert capsules.coefficients is not None
-    torch.testing.assert_close(capsules.pose, torch.einsum("bim,bimrc->bmrc", capsules.coefficients, votes))
+    formed = torch.einsum("bim,bimrc->bmrc", capsules.coefficients, votes)
+    torch.testing.assert_close(
+        capsules.pose, shortcaps.squash(formed) if shortcaps.ROUTINGS[routing].squashes else formed
+    )
 
 
 @pytest.mark.parametrize("routing", shortcaps.ROUTINGS)
 def test_an_input_that_does_not_exist_has_no_say(routing: str) -> None:
-    votes, activations = torch.randn(1, 5, 3, 2, 2), torch.tensor([[1.0, 0.7, 0.0, 0.4, 1.0]])
+    votes, activations = torch.randn(1, 5, 3, 2, 2) * 20, torch.tensor([[1.0, 0.7, 0.0, 0.4, 1.0]])
     changed = votes.clone()
     changed[:, 2] += 1
     before, after = (shortcaps.route(v, routing, activations=activations).pose for v in (votes, changed))
@@ -57,7 +61,11 @@ def test_an_input_that_does_not_exist_has_no_say(routing: str) -> None:
         (lambda: shortcaps.route(torch.randn(1, 2, 3, 4), "fuzy"), ValueError, "unknown routing 'fuzy': choose one of"),
         (lambda: make_routing("fuzzy", fuzziness=1.0), ValueError, "fuzziness m_f = 1.0 is too small"),
         (lambda: make_routing("fuzzy", fuzziness=float("nan")), ValueError, "fuzziness m_f = nan is too small"),
-        (lambda: make_routing("em", iterations=0), ValueError, "iterations 0 is too small: a routing needs at least 1"),
+        (
+            lambda: make_routing("em", iterations=0),
+            ValueError,
+            "iterations 0 is too small: a routing needs a whole number",
+        ),
         (
             lambda: make_routing("em", fuzziness=2),
             TypeError,
@@ -76,6 +84,20 @@ def test_an_input_that_does_not_exist_has_no_say(routing: str) -> None:
             lambda: shortcaps.route(torch.randn(1, 5, 3, 2, 2), activations=torch.rand(1, 3)),
             ValueError,
             "activations have shape (1, 3): these votes need (1, 5)",
+        ),
+        (lambda: make_routing("fuzzy", fuzziness=float("inf")), ValueError, "fuzziness m_f = inf is too large"),
+        (lambda: make_routing("em", floor=0.0), ValueError, "floor 0.0 is too small: it must be above 0"),
+        (lambda: make_routing("em", iterations=1.5), ValueError, "iterations 1.5 is too small"),
+        (lambda: make_routing(["em"]), ValueError, "unknown routing ['em']: choose one of"),
+        (
+            lambda: shortcaps.route(torch.randn(1, 5, 3, 2, 2), thresholds={"betta": torch.zeros(3)}),
+            ValueError,
+            "fuzzy routing has no threshold 'betta': it has beta",
+        ),
+        (
+            lambda: shortcaps.route(torch.randn(1, 5, 3, 2, 2), thresholds={"beta": torch.zeros(1)}),
+            ValueError,
+            "threshold beta has shape (1,): these votes need (3,)",
         ),
         (
             lambda: shortcaps.FactoredVotes(torch.randn(1, 2, 3, 4, 4), torch.randn(3, 5, 4, 4)),

@@ -76,7 +76,7 @@ def load(
     _refuse(options, FOLDER_OPTIONS, name)
     if not Path(name).expanduser().is_dir():
         raise DataError(f"unknown data set {name!r}: choose one of {', '.join(DATASETS)}, or give the path of a folder")
-    return load_folder(Path(name).expanduser(), split, protocol, FolderSettings(**options))
+    return load_folder(Path(name).expanduser(), split, protocol, FolderSettings(**options), tell)
 
 
 def _refuse(options: dict[str, Any], known: tuple[str, ...], name: str) -> None:

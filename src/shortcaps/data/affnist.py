@@ -10,6 +10,8 @@ from __future__ import annotations
 import io
 import math
 import zipfile
+import zlib
+from collections.abc import Container
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +20,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from shortcaps.data.augment import Shift, View
-from shortcaps.data.cache import cache_folder, only_one_process, written_whole
+from shortcaps.data.cache import cache_folder, fits_checksum, only_one_process, write_checksum, written_whole
 from shortcaps.data.dataset import DataError, Dataset
 from shortcaps.data.fetch import Mirror, SourceFailed, Tell, WantedFile, say_nothing
 from shortcaps.data.mnist import MNIST, read_split
@@ -29,6 +31,7 @@ TRAINING_SHIFT = 5
 TRANSFORMS_PER_DIGIT = 32
 ROTATION, SHEAR, SCALE = math.radians(20), 0.2, (0.8, 1.2)
 SEEDS = {"validation": 40_001, "test": 40_002}
+BATCHES = tuple(f"{number}.mat" for number in range(1, 33))
 MIRROR = Mirror("https://www.cs.toronto.edu/~tijmen/affNIST/32x/transformed", suffix=".zip")
 
 
@@ -47,9 +50,9 @@ def load_affnist(
         return Dataset("affnist", label, split, protocol, images, labels, MNIST.class_names, augment=training)
 
     published = read_published(split, folder, tell, mirror)
-    label = "affNIST" if published else "affnist-regenerated"
+    name, label = ("affnist", "affNIST") if published else ("affnist-regenerated", "affnist-regenerated")
     images, labels = published or read_regenerated(split, tell)
-    return Dataset("affnist", label, split, protocol, images, labels, MNIST.class_names, augment=training)
+    return Dataset(name, label, split, protocol, images, labels, MNIST.class_names, augment=training)
 
 
 def read_published(split: str, folder: Path | None, tell: Tell, mirror: Mirror) -> tuple[Tensor, Tensor] | None:
@@ -83,14 +86,25 @@ def published_files(place: Path, name: str) -> list[tuple[str, bytes]]:
             return [(single.name, _only_matlab_file(data, single.name) if single.suffix == ".zip" else data)]
     batches = place / f"{name}_batches"
     if batches.is_dir():
-        found = sorted(batches.glob("*.mat"), key=lambda file: (len(file.stem), file.stem))
-        return [(f"{batches.name}/{file.name}", file.read_bytes()) for file in found]
+        found = {file.name: file for file in batches.glob("*.mat")}
+        _check_batches(found, str(batches))
+        return [(f"{batches.name}/{name}", found[name].read_bytes()) for name in BATCHES]
     packed = place / f"{name}_batches.zip"
     if packed.is_file():
-        with zipfile.ZipFile(packed) as archive:
-            names = [n for n in archive.namelist() if n.endswith(".mat")]
-            return [(n, archive.read(n)) for n in sorted(names, key=lambda n: (len(n), n))]
+        try:
+            with zipfile.ZipFile(packed) as archive:
+                members = {Path(name).name: name for name in archive.namelist() if name.endswith(".mat")}
+                _check_batches(members, packed.name)
+                return [(f"{packed.name}/{name}", archive.read(members[name])) for name in BATCHES]
+        except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+            raise DataError(f"{packed} is not a zip file, or is damaged: {error}") from error
     return []
+
+
+def _check_batches(found: Container[str], origin: str) -> None:
+    missing = [name for name in BATCHES if name not in found]
+    if missing:
+        raise DataError(f"{origin} is not complete: {', '.join(missing)} of {len(BATCHES)} batches are missing")
 
 
 def _only_matlab_file(data: bytes, origin: str) -> bytes:
@@ -100,7 +114,7 @@ def _only_matlab_file(data: bytes, origin: str) -> bytes:
             if len(names) != 1:
                 raise DataError(f"{origin} holds {len(names)} .mat files instead of one")
             return archive.read(names[0])
-    except zipfile.BadZipFile as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
         raise DataError(f"{origin} is not a zip file, or is damaged: {error}") from error
 
 
@@ -112,7 +126,16 @@ def parse_matlab(data: bytes, origin: str) -> tuple[Tensor, Tensor]:
     try:
         record = loadmat(io.BytesIO(data))["affNISTdata"][0, 0]
         images, labels = np.asarray(record["image"]), np.asarray(record["label_int"]).reshape(-1)
-    except (KeyError, IndexError, ValueError, TypeError, OSError, MatReadError, NotImplementedError) as error:
+    except (
+        KeyError,
+        IndexError,
+        ValueError,
+        TypeError,
+        OSError,
+        MatReadError,
+        NotImplementedError,
+        zlib.error,
+    ) as error:
         raise DataError(f"{origin} is not an affNIST file, or is damaged: {error}") from error
     if images.dtype != np.uint8 or images.ndim != 2 or images.shape[0] != SIDE * SIDE or len(labels) != images.shape[1]:
         raise DataError(
@@ -133,16 +156,16 @@ def read_regenerated(split: str, tell: Tell) -> tuple[Tensor, Tensor]:
     shape = (len(repeated), 1, SIDE, SIDE)
     with only_one_process(folder):
         if file.is_file():
-            try:
+            if fits_checksum(file):
                 images = np.load(file, allow_pickle=False)
                 if images.dtype == np.uint8 and images.shape == shape:
                     return torch.from_numpy(images), repeated
-            except (ValueError, OSError, EOFError):
-                tell(f"{file} is damaged: making it again")
+            tell(f"{file} is damaged: making it again")
         tell(f"making affnist-regenerated ({split}): {len(repeated):,} images")
         images = regenerate(digits, seed=SEEDS[split])
         with written_whole(file) as stream:
             np.save(stream, images.numpy(), allow_pickle=False)
+        write_checksum(file)
     return images, repeated
 
 

@@ -57,3 +57,21 @@ def only_one_process(folder: Path) -> Iterator[None]:
 def sha256_of(file: Path) -> str:
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def write_checksum(file: Path) -> None:
+    """Remembers a file's SHA-256 beside it, for files that nobody has published one of."""
+    with written_whole(_checksum_file(file)) as note:
+        note.write(sha256_of(file).encode())
+
+
+def fits_checksum(file: Path) -> bool:
+    """Whether the file is still what was written."""
+    try:
+        return sha256_of(file) == _checksum_file(file).read_text()
+    except OSError:
+        return False
+
+
+def _checksum_file(file: Path) -> Path:
+    return file.with_name(file.name + ".sha256")

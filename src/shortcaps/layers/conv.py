@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from shortcaps.layers.maps import patches
+from shortcaps.layers.maps import check_maps, patches
 from shortcaps.layers.thresholds import Thresholds
 from shortcaps.routing import Capsules, Routing
 from shortcaps.routing.paths import check_path, make_votes
@@ -48,6 +48,7 @@ class CapsuleConvolution(Thresholds, nn.Module):
         (kernel row, kernel column, channel).
         """
         height, width, channels, _, rows, _ = self.transform.shape
+        check_maps(maps, channels, rows, (height, width))
         windows = patches(maps, (height, width), self.stride)
         batch, out_height, out_width = windows.shape[:3]
         problems, groups = batch * out_height * out_width, height * width * channels

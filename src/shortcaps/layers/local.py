@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from shortcaps.layers.maps import mix_with_batch_innermost, squash_map
+from shortcaps.layers.maps import check_maps, mix_with_batch_innermost, squash_map
 from shortcaps.routing.paths import check_path, runs_natively
 
 
@@ -42,6 +42,8 @@ class LocalBlock(nn.Module):
 
     def forward(self, maps: Tensor) -> tuple[Tensor, Tensor]:
         """Maps of the next layer, and the pre-voted maps they are mixed from."""
+        channels, height, width, pose, _ = self.transform.shape
+        check_maps(maps, channels, pose, (height, width))
         if runs_natively(self.path, maps, self.transform):
             pre_voted = torch.ops.shortcaps.pre_vote(maps, self.transform, self.stride)  # Eq. (3)
             next_maps = mix_with_batch_innermost(self.mix, pre_voted)  # Eq. (2)

@@ -7,6 +7,19 @@ from torch import Tensor
 from shortcaps.routing import pose_length
 
 
+def check_maps(maps: Tensor, channels: int, pose: int, kernel: tuple[int, int]) -> None:
+    """Maps that a layer made for these channels, this pose size and this kernel can take."""
+    if maps.ndim != 6 or maps.shape[2] != channels or maps.shape[3] != pose:
+        raise ValueError(
+            f"capsule maps have shape {tuple(maps.shape)}: this layer takes (batch, cols, {channels} channels, "
+            f"{pose} rows, height, width)"
+        )
+    if maps.shape[4] < kernel[0] or maps.shape[5] < kernel[1]:
+        raise ValueError(
+            f"capsule maps of {maps.shape[4]}x{maps.shape[5]} are too small for a kernel of {kernel[0]}x{kernel[1]}"
+        )
+
+
 def split_into_capsules(features: Tensor, channels: int, pose: int) -> Tensor:
     """Feature maps (batch, cols·channels·rows, height, width) as capsule maps."""
     return features.unflatten(1, (pose, channels, pose))

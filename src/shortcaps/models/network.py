@@ -80,7 +80,7 @@ class CapsuleNetwork(nn.Module, ABC):
         self._range_checked = True
         if images.numel():
             low, high = images.detach().aminmax()
-            if low < 0 or high > 1:
+            if not (low >= 0 and high <= 1):
                 warnings.warn(
                     f"image values run from {low.item():.3g} to {high.item():.3g}: this network expects 0 to 1, "
                     "e.g. images / 255",

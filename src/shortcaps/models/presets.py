@@ -33,7 +33,7 @@ def create_model(
     preset: `baseline` (23k parameters), `expanded` (68k), or an `Architecture` of your own
     routing: `attention`, `dynamic`, `fuzzy`, `em`, or a `Routing` with settings of your own
     shortcut: local capsules vote for the classes directly; otherwise capsule layers route one after another
-    path: how votes are computed, `auto`, `factored` or `dense`; the numbers are the same
+    path: how votes are computed, `auto`, `fused`, `factored` or `dense`; the numbers are the same
     changes: any setting of `Architecture`, e.g. `pose=3`, `passes=1`, `iterations=3`, `dropout=0`
 
     >>> import shortcaps
@@ -41,7 +41,7 @@ def create_model(
     >>> sum(p.numel() for p in model.parameters())
     29994
     """
-    if isinstance(preset, str):
+    if not isinstance(preset, Architecture):
         if preset not in PRESETS:
             raise ValueError(f"unknown preset {preset!r}: choose one of {', '.join(PRESETS)}")
         preset = PRESETS[preset]
@@ -52,7 +52,7 @@ def create_model(
     if isinstance(routing, Routing) and "iterations" in changes:
         raise TypeError(f"iterations are given twice: {changes['iterations']} and in {routing}")
     architecture = replace(preset, **changes)
-    if isinstance(routing, str):
+    if not isinstance(routing, Routing):
         routing = make_routing(routing, iterations=architecture.iterations)
     plan = make_plan(architecture, image_size, channels, classes)
     return (ShortcutNetwork if shortcut else SequentialNetwork)(plan, routing, path=path)

@@ -87,7 +87,9 @@ class SequentialNetwork(CapsuleNetwork):
                     (planned.out_channels, size, size, *planned.out_size),
                     layer,
                     votes=votes,
-                    multiply_adds=routing_multiply_adds(votes, size, self.routing.sweeps(from_start=False)),
+                    multiply_adds=routing_multiply_adds(
+                        votes, size, self.routing.sweeps(from_start=False, activates=True)
+                    ),
                 )
             )
         return Summary.of(self, rows)

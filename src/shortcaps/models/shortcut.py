@@ -95,19 +95,22 @@ class ShortcutNetwork(CapsuleNetwork):
     def summary(self) -> Summary:
         architecture, size = self.plan.architecture, self.plan.architecture.pose
         rows = [stem_row(self.plan, self.stem), primary_row(self.plan, self.primary)]
-        for layer, block in zip(self.plan.capsule_layers, self.local_blocks, strict=True):
+        for number, (layer, block) in enumerate(zip(self.plan.capsule_layers, self.local_blocks, strict=True), 1):
             positions = layer.out_size[0] * layer.out_size[1]
             depthwise = positions * layer.in_channels * layer.kernel[0] * layer.kernel[1] * size**3
             mix = positions * layer.in_channels * layer.out_channels * size**2
             shape = (layer.out_channels, size, size, *layer.out_size)
-            rows.append(summary_row(f"local block {layer.name[-1]}", shape, block, multiply_adds=depthwise + mix))
-        for layer, shortcut in zip(self.plan.capsule_layers, self.shortcuts, strict=True):
+            rows.append(summary_row(f"local block {number}", shape, block, multiply_adds=depthwise + mix))
+        for number, (layer, shortcut) in enumerate(zip(self.plan.capsule_layers, self.shortcuts, strict=True), 1):
             inputs = layer.in_channels * layer.out_size[0] * layer.out_size[1]
             votes = inputs * self.plan.classes * size**2
-            sweeps = architecture.passes * self.routing.sweeps(from_start=True)
+            sweeps = architecture.passes * self.routing.sweeps(from_start=True, activates=False)
+            if layer is self.plan.capsule_layers[-1]:  # the activation is worked out once, at the very end
+                sweeps += self.routing.sweeps(from_start=True, activates=True)
+                sweeps -= self.routing.sweeps(from_start=True, activates=False)
             rows.append(
                 summary_row(
-                    f"shortcut {layer.name[-1]}",
+                    f"shortcut {number}",
                     (self.plan.classes, size, size),
                     shortcut,
                     votes=votes,

@@ -46,7 +46,7 @@ def make_routing(routing: str | Routing, **settings: Any) -> Routing:
         if settings:
             raise TypeError(f"{routing} is already made: give its settings ({', '.join(settings)}) where you make it")
         return routing
-    if routing not in ROUTINGS:
+    if not isinstance(routing, str) or routing not in ROUTINGS:
         raise ValueError(f"unknown routing {routing!r}: choose one of {', '.join(ROUTINGS)}")
     kind = ROUTINGS[routing]
     known = [setting.name for setting in fields(kind)]

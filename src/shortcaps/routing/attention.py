@@ -18,7 +18,7 @@ class Attention(Routing):
     name = "attention"
     squashes = True
 
-    def sweeps(self, *, from_start: bool) -> int:
+    def sweeps(self, *, from_start: bool, activates: bool) -> int:
         """Eq. (6) and Eq. (5) in each iteration; from scratch the first needs no Eq. (6)."""
         return 2 * self.iterations - (0 if from_start else 1)
 
@@ -29,6 +29,7 @@ class Attention(Routing):
         activations: Tensor | None,
         thresholds: Mapping[str, Tensor],
         activate: bool,
+        keep_coefficients: bool,
     ) -> Capsules:
         pose = start
         for _ in range(self.iterations):
@@ -41,4 +42,6 @@ class Attention(Routing):
             pose = squash(votes.weighted_sum(weights))  # Eq. (5), and the squash of Eq. (11)
         assert pose is not None, "there is at least one iteration"
         activation = pose_length(pose) if activate else None  # Eq. (11)
-        return Capsules(pose, activation, coefficients, memberships=coefficients)
+        if not keep_coefficients:
+            return Capsules(pose, activation)
+        return Capsules(pose, activation, weights, memberships=coefficients)

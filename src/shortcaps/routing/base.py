@@ -14,6 +14,8 @@ from torch import Tensor
 from shortcaps.routing.votes import Votes
 
 NO_THRESHOLDS: Mapping[str, Tensor] = {}
+NEVER = -1e30
+"""The logarithm of a weight of nothing, finite so that differences of two are numbers."""
 
 
 @dataclass
@@ -53,8 +55,8 @@ class Routing(ABC):
     iterations: int = field(default=2, metadata={"help": "updates of the higher capsules in one call, at least 1"})
 
     def __post_init__(self) -> None:
-        if self.iterations < 1:
-            raise ValueError(f"iterations {self.iterations} is too small: a routing needs at least 1")
+        if not isinstance(self.iterations, int) or self.iterations < 1:
+            raise ValueError(f"iterations {self.iterations} is too small: a routing needs a whole number, at least 1")
 
     def thresholds(self, *, activates: bool) -> dict[str, float]:
         """The trainable numbers that each output has, by name, with their starting values.
@@ -64,7 +66,7 @@ class Routing(ABC):
         return {}
 
     @abstractmethod
-    def sweeps(self, *, from_start: bool) -> int:
+    def sweeps(self, *, from_start: bool, activates: bool) -> int:
         """How often one call goes over every number of every vote, each time with one multiply–add."""
 
     @abstractmethod
@@ -75,8 +77,9 @@ class Routing(ABC):
         activations: Tensor | None,
         thresholds: Mapping[str, Tensor],
         activate: bool,
+        keep_coefficients: bool,
     ) -> Capsules:
-        """The algorithm. Returns everything it has at hand; `__call__` drops what was not asked for."""
+        """The algorithm. `activate` and `keep_coefficients` say which parts of the result are wanted."""
 
     def __call__(
         self,
@@ -95,30 +98,42 @@ class Routing(ABC):
             raise ValueError(
                 f"activations have shape {tuple(activations.shape)}: these votes need {(votes.batch, votes.inputs)}"
             )
+        known = self.thresholds(activates=True)
+        for name, value in thresholds.items():
+            if name not in known:
+                raise ValueError(f"{self.name} routing has no threshold {name!r}: it has {', '.join(known) or 'none'}")
+            if tuple(value.shape) != (votes.outputs,):
+                raise ValueError(
+                    f"threshold {name} has shape {tuple(value.shape)}: these votes need ({votes.outputs},)"
+                )
+        thresholds = {name: value.to(votes.dtype) for name, value in thresholds.items()}
         if start is not None:
             start = start.to(votes.dtype)
         if activations is not None:
             activations = activations.to(votes.dtype)
-        with _full_precision(votes.device):
+        with full_precision(votes.device):
             # Native code keeps no coefficients, so they are had from the algorithm itself.
             capsules = None if keep_coefficients else votes.run(self, start, activations, thresholds, activate)
             if capsules is None:
-                capsules = self.route(votes, start, activations, thresholds, activate)
-        if not keep_coefficients:
-            capsules.coefficients = capsules.memberships = None
+                capsules = self.route(votes, start, activations, thresholds, activate, keep_coefficients)
         return capsules
 
 
-def _full_precision(device: torch.device) -> contextlib.AbstractContextManager[object]:
+def full_precision(device: torch.device) -> contextlib.AbstractContextManager[object]:
     """Matrix products inside a routing keep their precision even under autocast."""
     if torch.is_autocast_enabled(device.type):
         return torch.autocast(device.type, enabled=False)
     return contextlib.nullcontext()
 
 
+def check_floor(floor: float) -> None:
+    if not floor > 0:
+        raise ValueError(f"floor {floor} is too small: it must be above 0, e.g. 1e-6")
+
+
 def threshold(thresholds: Mapping[str, Tensor], name: str, default: float, like: Tensor) -> Tensor:
     """A routing's trainable number, or its starting value where the caller has none (`shortcaps.route`)."""
-    return thresholds[name].to(like.dtype) if name in thresholds else like.new_full((1,), default)
+    return thresholds[name] if name in thresholds else like.new_full((1,), default)
 
 
 def squash(poses: Tensor) -> Tensor:
@@ -150,9 +165,12 @@ def scaled_by_activation(memberships: Tensor, activations: Tensor | None) -> Ten
 def shares_over_inputs(log_weights: Tensor, activations: Tensor | None) -> Tensor:
     """Weights (batch, inputs, outputs), given as logarithms, scaled to sum to 1 over the inputs.
 
-    Subtracting each output's largest weight first keeps an output that hardly any input belongs to from becoming 0 / 0.
+    An input that does not exist (activation 0) gets nothing; where none exists, all count alike. Working with logarithms keeps
+    an output that hardly any input belongs to from becoming 0 / 0.
     """
     if activations is None:
         return log_weights.softmax(1)
-    weights = scaled_by_activation((log_weights - log_weights.amax(1, keepdim=True).detach()).exp(), activations)
-    return weights / (weights.sum(1, keepdim=True) + 1e-12)
+    exists = activations > 0
+    log_activations = torch.where(exists, torch.where(exists, activations, 1).log(), NEVER)
+    log_activations = torch.where(exists.any(1, keepdim=True), log_activations, 0)
+    return (log_weights + log_activations.unsqueeze(-1)).softmax(1)

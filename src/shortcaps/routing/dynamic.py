@@ -19,7 +19,7 @@ class Dynamic(Routing):
     name = "dynamic"
     squashes = True
 
-    def sweeps(self, *, from_start: bool) -> int:
+    def sweeps(self, *, from_start: bool, activates: bool) -> int:
         """Agreement and sum in each iteration; from scratch the first has no agreement."""
         return 2 * self.iterations - (0 if from_start else 1)
 
@@ -30,6 +30,7 @@ class Dynamic(Routing):
         activations: Tensor | None,
         thresholds: Mapping[str, Tensor],
         activate: bool,
+        keep_coefficients: bool,
     ) -> Capsules:
         pose = start
         scores = torch.zeros((votes.batch, votes.inputs, votes.outputs), dtype=votes.dtype, device=votes.device)
@@ -41,4 +42,6 @@ class Dynamic(Routing):
             pose = squash(votes.weighted_sum(weights))  # g = squash(Σ c v)
         assert pose is not None, "there is at least one iteration"
         activation = pose_length(pose) if activate else None  # Eq. (11)
-        return Capsules(pose, activation, coefficients, memberships=coefficients)
+        if not keep_coefficients:
+            return Capsules(pose, activation)
+        return Capsules(pose, activation, weights, memberships=coefficients)

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from shortcaps.routing.base import (
     Capsules,
     Routing,
+    check_floor,
     equal_shares,
     scaled_by_activation,
     shares_over_inputs,
@@ -40,10 +41,14 @@ class EM(Routing):
     )
     floor: float = field(default=1e-4, metadata={"help": "added to every variance"})
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_floor(self.floor)
+
     def thresholds(self, *, activates: bool) -> dict[str, float]:
         return {"beta_use": 0.0, "beta_activate": 0.0}
 
-    def sweeps(self, *, from_start: bool) -> int:
+    def sweeps(self, *, from_start: bool, activates: bool) -> int:
         """E step, mean and variance in each iteration; from scratch the first E step is replaced by equal shares,
         and from given capsules a variance comes first."""
         return 3 * self.iterations + (1 if from_start else -1)
@@ -55,6 +60,7 @@ class EM(Routing):
         activations: Tensor | None,
         thresholds: Mapping[str, Tensor],
         activate: bool,
+        keep_coefficients: bool,
     ) -> Capsules:
         shares = equal_shares(votes)
         log_shares = shares.log()
@@ -74,6 +80,8 @@ class EM(Routing):
             logit = self._activation_logit(shares, variance, activations, thresholds)
         assert mean is not None, "there is at least one iteration"
         activation = torch.sigmoid(logit) if activate else None
+        if not keep_coefficients:
+            return Capsules(mean, activation)
         return Capsules(mean, activation, coefficients, memberships=shares)
 
     def _expectation(self, votes: Votes, mean: Tensor, variance: Tensor, logit: Tensor) -> Tensor:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from shortcaps.routing.base import Capsules, Routing, equal_shares, shares_over_inputs, threshold
+from shortcaps.routing.base import Capsules, Routing, check_floor, equal_shares, shares_over_inputs, threshold
 from shortcaps.routing.votes import Votes
 
 
@@ -25,15 +26,17 @@ class Fuzzy(Routing):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.fuzziness > 1:
-            raise ValueError(f"fuzziness m_f = {self.fuzziness} is too small: Eq. (9) needs more than 1, e.g. 2")
+        if not 1 < self.fuzziness < math.inf:
+            size = "too large" if self.fuzziness == math.inf else "too small"
+            raise ValueError(f"fuzziness m_f = {self.fuzziness} is {size}: Eq. (9) needs more than 1, e.g. 2")
+        check_floor(self.floor)
 
     def thresholds(self, *, activates: bool) -> dict[str, float]:
         return {"beta": 0.0} if activates else {}
 
-    def sweeps(self, *, from_start: bool) -> int:
+    def sweeps(self, *, from_start: bool, activates: bool) -> int:
         """Eq. (8) and Eq. (5) in each iteration, and Eq. (12) once; from scratch the first needs no Eq. (8)."""
-        return 2 * self.iterations + (1 if from_start else 0)
+        return 2 * self.iterations - (0 if from_start else 1) + (1 if activates else 0)
 
     def route(
         self,
@@ -42,6 +45,7 @@ class Fuzzy(Routing):
         activations: Tensor | None,
         thresholds: Mapping[str, Tensor],
         activate: bool,
+        keep_coefficients: bool,
     ) -> Capsules:
         pose = start
         for _ in range(self.iterations):
@@ -60,4 +64,6 @@ class Fuzzy(Routing):
             beta = threshold(thresholds, "beta", 0.0, like=pose)
             log_deviation = (variance + self.floor).log() / 2
             activation = torch.sigmoid(self.sharpness * (beta - log_deviation))  # Eq. (13)
+        if not keep_coefficients:
+            return Capsules(pose, activation)
         return Capsules(pose, activation, coefficients, memberships=log_memberships.exp())

@@ -6,6 +6,7 @@ from torch import Tensor
 
 import shortcaps.routing.kernels.local_op
 import shortcaps.routing.kernels.route_op  # noqa: F401  (these two register the operators)
+from shortcaps.routing.base import full_precision
 from shortcaps.routing.factored import FactoredVotes
 from shortcaps.routing.fused import FusedVotes
 from shortcaps.routing.kernels import library
@@ -31,7 +32,10 @@ def make_votes(poses: Tensor, transforms: Tensor, path: str = "auto") -> Votes:
     if runs_natively(path, poses, transforms):
         return FusedVotes(poses, transforms)
     votes = FactoredVotes(poses, transforms)
-    return DenseVotes(votes.dense()) if path == "dense" else votes
+    if path != "dense":
+        return votes
+    with full_precision(poses.device):
+        return DenseVotes(votes.dense())
 
 
 def runs_natively(path: str, *tensors: Tensor) -> bool:

@@ -26,9 +26,6 @@ namespace VARIANT {
 // change the result.
 constexpr int64_t PARTS = 16;
 
-// As in shares_over_inputs (base.py).
-constexpr double ACTIVATION_EPSILON = 1e-12;
-
 template <class Real>
 class Arena {
   public:
@@ -69,6 +66,7 @@ class Block {
         arena.reset();
         poses = arena.take(inputs * size());
         weights_of_inputs = arena.take(inputs);
+        share_weights = arena.take(inputs);
         centres = arena.take((iterations + 1) * outputs * size());
         sums = arena.take((iterations + 1) * outputs * size());
         variances = arena.take((iterations + 1) * outputs * size());
@@ -102,7 +100,7 @@ class Block {
 
     static size_t arena_size(const RoutingProblem &p, bool backward) {
         const size_t inputs = p.groups * p.members, size = p.rows * p.cols, m = p.outputs, n = p.iterations + 1;
-        size_t vectors = inputs * (size + 1) + n * m * (3 * size + 4) + m * (2 * size + 3);
+        size_t vectors = inputs * (size + 2) + n * m * (3 * size + 4) + m * (2 * size + 3);
         if (p.kind == EM) vectors += p.iterations * inputs * m;
         if (backward) vectors += inputs * (size + 1) + m * (n * size + 4 * size + 7 + p.rows * p.rows) + size;
         return vectors;
@@ -144,7 +142,7 @@ class Block {
     }
 
   private:
-    V *poses, *weights_of_inputs, *centres, *sums, *variances, *logits, *assigned, *totals, *largest, *log_shares;
+    V *poses, *weights_of_inputs, *share_weights, *centres, *sums, *variances, *logits, *assigned, *totals, *largest, *log_shares;
     V *votes, *differences, *scores, *memberships, *activation;
     V *poses_grad, *inputs_grad, *centres_grad, *sum_grad, *variance_grad, *next_variance_grad, *logit_grad;
     V *next_logit_grad, *activation_grad, *vote_grad, *transform_grad, *scores_grad, *offsets, *extra, *square_sums;
@@ -158,7 +156,6 @@ class Block {
         return static_cast<const Real *>(problem.transforms) + (group * outputs + m) * rows() * rows();
     }
     bool from_start() const { return problem.start != nullptr; }
-    bool weighted() const { return problem.activations != nullptr; }
     int lanes_used(int64_t first) const { return static_cast<int>(std::min<int64_t>(LANES, problem.batch - first)); }
 
     // Lanes beyond the batch repeat its last sample: real numbers, whose results and gradients are not used.
@@ -183,6 +180,10 @@ class Block {
         for (int64_t i = 0; i < inputs; ++i)
             for (int lane = 0; lane < LANES; ++lane)
                 weights_of_inputs[i][lane] = given ? given[sample(first, lane) * inputs + i] : Real(1);
+        // As in shares_over_inputs (base.py): where no input exists, all count alike.
+        V existing{};
+        for (int64_t i = 0; i < inputs; ++i) existing += weights_of_inputs[i];
+        for (int64_t i = 0; i < inputs; ++i) share_weights[i] = existing > 0 ? weights_of_inputs[i] : splat<Real>(1);
         if (from_start()) load_by_sample(static_cast<const Real *>(problem.start), outputs * size(), first, centres);
     }
 
@@ -450,10 +451,10 @@ class Block {
                         weight = fuzzy_weight(memberships[m]);
                     } else if (centre) {
                         V log_weight = memberships[m] * mf;
-                        rescale(log_weight, top[m], total[m], next + m * size(), nullptr);
+                        rescale(among_existing(log_weight, i), top[m], total[m], next + m * size());
                         weight = exponential(log_weight - top[m]);
                     }
-                    weight *= weights_of_inputs[i];
+                    weight *= share_weights[i];
                     total[m] += weight;
                     add_scaled(next + m * size(), weight, votes + m * size());
                 }
@@ -488,7 +489,7 @@ class Block {
     }
 
     // When a larger weight arrives, what was summed so far is scaled to it (as online softmax does).
-    void rescale(V log_weight, V &top, V &total, V *sum, V *more) const {
+    void rescale(V log_weight, V &top, V &total, V *sum) const {
         auto grows = log_weight > top;
         bool any = false;
         for (int lane = 0; lane < LANES; ++lane) any |= grows[lane] != 0;
@@ -497,18 +498,19 @@ class Block {
         top = next;
         total *= factor;
         for (int h = 0; h < size(); ++h) sum[h] *= factor;
-        if (more) *more *= factor;
     }
+
+    // An input that does not exist must not set the scale that the others are measured by.
+    V among_existing(V log_weight, int64_t i) const {
+        return share_weights[i] > 0 ? log_weight : splat<Real>(-std::numeric_limits<Real>::max());
+    }
+
+    // What a gradient of the shares means for the activation: nothing where the input does not exist, as in base.py.
+    V by_activation(V gradient, int64_t i) const { return weights_of_inputs[i] > 0 ? gradient : V{}; }
 
     void scale_by_totals(V *sum, V *total) const {
         for (int64_t m = 0; m < outputs; ++m) {
-            if (weighted()) {
-                // The epsilon counts in units of the largest weight; with m_f = 2 that unit is SQUARE_SCALE² times smaller
-                // than the weight itself, which only makes it less noticeable.
-                total[m] += static_cast<Real>(ACTIVATION_EPSILON);
-            } else {
-                total[m] = larger(total[m], splat<Real>(std::numeric_limits<Real>::min()));
-            }
+            total[m] = larger(total[m], splat<Real>(std::numeric_limits<Real>::min()));
             V factor = 1 / total[m];
             for (int h = 0; h < size(); ++h) sum[m * size() + h] *= factor;
         }
@@ -525,7 +527,7 @@ class Block {
     }
 
     V fuzzy_coefficient(int64_t i, int64_t m, int64_t turn, const V *centre) const {
-        return fuzzy_share(m, turn, centre) * weights_of_inputs[i];
+        return fuzzy_share(m, turn, centre) * share_weights[i];
     }
 
     void backward_fuzzy() {
@@ -560,10 +562,10 @@ class Block {
                     if (with_spread) by_coefficient += by_spread[m] * squared_distance(m, last);
                     V share = fuzzy_share(m, turn, centre);
                     V relative = share * (by_coefficient - offsets[m]);
-                    inputs_grad[i] += relative;
-                    scores_grad[m] = relative * weights_of_inputs[i] * mf;  // by ln f
+                    inputs_grad[i] += by_activation(relative, i);
+                    scores_grad[m] = relative * share_weights[i] * mf;  // by ln f
                     total += scores_grad[m];
-                    activation_grad[m] = share * weights_of_inputs[i];  // free by now: the coefficient
+                    activation_grad[m] = share * share_weights[i];  // free by now: the coefficient
                 }
                 for (int64_t m = 0; m < outputs; ++m) {
                     const V *v = votes + m * size();
@@ -621,11 +623,14 @@ class Block {
     }
 
     void forward_em() {
-        V existing{};
-        for (int64_t i = 0; i < inputs; ++i) existing += weights_of_inputs[i];
         if (from_start()) {
+            V existing{}, shared{};
+            for (int64_t i = 0; i < inputs; ++i) {
+                existing += weights_of_inputs[i];
+                shared += share_weights[i];
+            }
             for (int64_t m = 0; m < outputs; ++m) {
-                totals[m] = weighted() ? existing + static_cast<Real>(ACTIVATION_EPSILON) : existing;
+                totals[m] = shared;
                 assigned[m] = existing / Real(outputs);
             }
             variance_about(0);
@@ -657,8 +662,8 @@ class Block {
                     std::fill_n(log_share, outputs, splat<Real>(std::log(Real(1) / outputs)));
                 }
                 for (int64_t m = 0; m < outputs; ++m) {
-                    rescale(log_share[m], top[m], total[m], next + m * size(), nullptr);
-                    V weight = exponential(log_share[m] - top[m]) * weights_of_inputs[i];
+                    rescale(among_existing(log_share[m], i), top[m], total[m], next + m * size());
+                    V weight = exponential(log_share[m] - top[m]) * share_weights[i];
                     total[m] += weight;
                     given[m] += exponential(log_share[m]) * weights_of_inputs[i];
                     add_scaled(next + m * size(), weight, votes + m * size());
@@ -692,7 +697,7 @@ class Block {
         for_each_input([&](int64_t i, int64_t g, const V *pose) {
             vote_for_all(g, pose);
             for (int64_t m = 0; m < outputs; ++m) {
-                const V coefficient = em_coefficient(turn, i, m) * weights_of_inputs[i];
+                const V coefficient = em_coefficient(turn, i, m) * share_weights[i];
                 for (int h = 0; h < size(); ++h) {
                     V difference = votes[m * size() + h] - centre[m * size() + h];
                     variance[m * size() + h] += coefficient * difference * difference;
@@ -737,7 +742,7 @@ class Block {
             clear(next_logit_grad, outputs);
             for_each_input_backward([&](int64_t i, int64_t g, const V *pose) {
                 vote_for_all(g, pose);
-                const V weight = weights_of_inputs[i];
+                const V weight = weights_of_inputs[i], shared = share_weights[i];
                 V total{};
                 for (int64_t m = 0; m < outputs; ++m) {
                     const V *v = votes + m * size();
@@ -748,11 +753,11 @@ class Block {
                     }
                     const V relative = em_coefficient(turn, i, m);
                     const V part = share(turn - 1, i, m);
-                    const V by_log = relative * (by_coefficient - offsets[m]) + part * extra[m];
-                    inputs_grad[i] += by_log;
-                    scores_grad[m] = by_log * weight;
+                    const V by_share = relative * (by_coefficient - offsets[m]), by_assigned = part * extra[m];
+                    inputs_grad[i] += by_activation(by_share, i) + by_assigned;
+                    scores_grad[m] = by_share * shared + by_assigned * weight;
                     total += scores_grad[m];
-                    activation_grad[m] = relative * weight;  // free by now: the coefficient
+                    activation_grad[m] = relative * shared;  // free by now: the coefficient
                     memberships[m] = part;
                 }
                 for (int64_t m = 0; m < outputs; ++m) {
@@ -800,7 +805,7 @@ class Block {
         for_each_input_backward([&](int64_t i, int64_t g, const V *pose) {
             vote_for_all(g, pose);
             for (int64_t m = 0; m < outputs; ++m) {
-                const V relative = em_coefficient(0, i, m), coefficient = relative * weights_of_inputs[i];
+                const V relative = em_coefficient(0, i, m), coefficient = relative * share_weights[i];
                 V by_coefficient{};
                 for (int h = 0; h < size(); ++h) {
                     const int64_t n = m * size() + h;
@@ -809,7 +814,7 @@ class Block {
                     vote_grad[h] = 2 * coefficient * step;
                     by_mean[n] -= vote_grad[h];
                 }
-                inputs_grad[i] += relative * (by_coefficient - offsets[m]) + extra[m] / Real(outputs);
+                inputs_grad[i] += by_activation(relative * (by_coefficient - offsets[m]), i) + extra[m] / Real(outputs);
                 pull_back(transform(g, m), pose, vote_grad, poses_grad + i * size(), transform_grad + m * rows() * rows());
             }
         });
