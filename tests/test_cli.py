@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,8 @@ from tests.data.test_folder import tree
 
 def run(*arguments: str, expect: int = 0) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", "from shortcaps.cli import main; main()", *arguments]
-    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    environment = {**os.environ, "COLUMNS": "80", "TERMINAL_WIDTH": "80"}
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=environment)
     assert result.returncode == expect, result.stderr
     return result
 
@@ -33,6 +35,8 @@ def test_a_mistake_gets_one_line_and_exit_code_two() -> None:
 
 
 def test_help_fits_eighty_columns_and_has_examples() -> None:
-    result = run("data", "--help")
-    assert "shortcaps data show affnist" in result.stdout
+    for command in ("data", "train", "evaluate"):
+        result = run(command, "--help")
+        assert f"shortcaps {command} " in result.stdout.split("Examples")[1]
+        assert max(map(len, result.stdout.splitlines())) <= 80
     assert run("--version").stdout.startswith("shortcaps ")

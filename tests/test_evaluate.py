@@ -47,6 +47,10 @@ def test_calibration_error_is_the_weighted_gap_of_its_bins() -> None:
 
 def test_evaluation_leaves_the_model_as_it_was_and_does_not_depend_on_the_batch() -> None:
     class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.unused = torch.nn.Parameter(torch.zeros(1))
+
         def forward(self, images: torch.Tensor) -> torch.Tensor:
             assert not self.training
             return torch.nn.functional.one_hot((images.sum((1, 2, 3)) > 0).long(), 3).float()

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 import shortcaps
-from shortcaps.data import DATASETS, PROTOCOLS, SPLITS, DataError, cache_folder, load
+from shortcaps.data import DATASETS, PROTOCOLS, SPLITS, DataError, cache_folder, load, options_of
 from shortcaps.training.config import RECIPES, RunError, RunFault, TrainConfig, read_toml
 
 app = typer.Typer(
@@ -38,6 +38,8 @@ def main() -> None:
         _say_and_exit(str(mistake), 2)
     except RunFault as fault:
         _say_and_exit(str(fault), 1)
+    except OSError as fault:
+        _say_and_exit(f"{fault.filename or 'a file'}: {fault.strerror or fault}", 1)
 
 
 def _say_and_exit(message: str, code: int) -> None:
@@ -217,7 +219,7 @@ def train_command(
 ) -> None:
     arguments = dict(locals())
     from shortcaps.training.display import ConsoleDisplay
-    from shortcaps.training.loop import Interrupted, train
+    from shortcaps.training.loop import Interrupted, is_first_process, train
 
     names = {setting.name for setting in fields(TrainConfig)}
     flags = {name: value for name, value in arguments.items() if name in names and value is not None}
@@ -234,7 +236,8 @@ def train_command(
     try:
         result = train(chosen, target, resume=resume is not None, display=display)
     except Interrupted as stop:
-        display.say(f"{stop}; go on with: shortcaps train --resume {target}")
+        if is_first_process():
+            display.say(f"{stop}; go on with: shortcaps train --resume {target}")
         sys.exit(128 + stop.number)
     if result is None:
         return
@@ -288,6 +291,19 @@ def evaluate_command(
     split: Annotated[str, typer.Option(help=f"One of {', '.join(SPLITS)}.")] = "test",
     protocol: Annotated[str | None, typer.Option(help="[default: the run's]", show_default=False)] = None,
     folder: Annotated[Path | None, typer.Option(help="Where the published files already lie.")] = None,
+    image_size: Annotated[
+        int | None, typer.Option(help="Side of the images of a folder. [default: the run's]", show_default=False)
+    ] = None,
+    colour: Annotated[
+        bool | None, typer.Option("--colour/--grey", help="[default: the run's]", show_default=False)
+    ] = None,
+    skip_broken: Annotated[
+        bool | None, typer.Option("--skip-broken", help="Leave out images that cannot be read.")
+    ] = None,
+    camera: Annotated[
+        str | None, typer.Option(help="left, right or stereo. [default: the run's]", show_default=False)
+    ] = None,
+    viewpoints: Annotated[str | None, typer.Option(help="novel or familiar, for sets that divide viewpoints.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
 ) -> None:
     import torch
@@ -299,9 +315,20 @@ def evaluate_command(
     config = read_run_config(run)
     trained = TrainConfig.from_dict(config["train"])
     name = data or trained.data
-    options = trained.data_options if name == trained.data else {}
-    if folder is not None:
-        options["folder"] = folder
+    given = {
+        "folder": str(folder) if folder else None,
+        "image_size": image_size,
+        "colour": colour,
+        "skip_broken": skip_broken,
+        "camera": camera,
+        "viewpoints": viewpoints,
+    }
+    flags = {option: value for option, value in given.items() if value is not None}
+    # Images are shown to the network as they were in training, as far as the other data set knows the same settings.
+    options = {option: value for option, value in trained.data_options.items() if option in options_of(name)}
+    if name != trained.data:
+        options.pop("folder", None)
+    options |= flags
     model = shortcaps.load(run)
     images = load(name, split, protocol or trained.protocol, tell=tell, **options)
     shape, expected = images.image_shape, (model.plan.channels, *model.plan.image_size)
@@ -313,7 +340,7 @@ def evaluate_command(
         raise RunError(
             f"{name} has the classes {', '.join(images.class_names)}, but {run} knows {', '.join(model.class_names)}"
         )
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     found = evaluate(model.to(device), images, device=device)
     if as_json:
         print(json.dumps({"run": str(run), "split": split, "protocol": images.protocol, **found.to_dict()}, indent=2))

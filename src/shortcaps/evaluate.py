@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,6 +64,11 @@ def expected_calibration_error(confidences: Tensor, correct: Tensor, bins: int =
     return float((confidence - accuracy).abs().sum() / sizes.sum())
 
 
+def as_seen_by(model: nn.Module, data: Dataset, images: Tensor) -> Tensor:
+    """Images as the data set shows them in evaluation, in the numbers the model computes with."""
+    return data.view(images).to(next(model.parameters()).dtype)
+
+
 @torch.no_grad()
 def predict(
     model: nn.Module,
@@ -72,15 +76,13 @@ def predict(
     *,
     batch_size: int = 512,
     device: torch.device | str = "cpu",
-    progress: Callable[[int], None] = lambda images: None,
 ) -> Tensor:
     """Probabilities (count, classes) on the CPU; leaves the model in the mode it was in."""
     was_training = model.training
     model.eval()
     parts = []
     for images in data.images.split(batch_size):
-        parts.append(model(data.view(images.to(device))).float().cpu())
-        progress(len(images))
+        parts.append(model(as_seen_by(model, data, images.to(device))).float().cpu())
     model.train(was_training)
     return torch.cat(parts)
 

@@ -49,7 +49,7 @@ def settings_file(place: Path, **settings: object) -> Path:
 
 
 def environment(**more: str) -> dict[str, str]:
-    return {**os.environ, "OMP_NUM_THREADS": "1", "SHORTCAPS_CACHE": "unused", **more}
+    return {**os.environ, "OMP_NUM_THREADS": "1", **more}
 
 
 def shortcaps(*arguments: object, patch: str = "", **more: str) -> subprocess.Popen[str]:

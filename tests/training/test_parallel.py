@@ -68,6 +68,37 @@ def test_devices_2_trains_and_one_process_writes(tmp_path: Path) -> None:
     assert_complete(run, finish(start(*command)))
 
 
+INTERRUPTED = """
+import os, signal, sys
+from shortcaps.training import loop
+loop.SECONDS_BETWEEN_CHECKPOINTS = 0
+original = loop.Trainer.take_step
+def take_step(self):
+    result = original(self)
+    if self.state.step == 4 and self.fabric.global_rank == 1 and "--resume" not in sys.argv:
+        os.kill(os.getpid(), signal.SIGTERM)
+    return result
+loop.Trainer.take_step = take_step
+from shortcaps.cli import main
+if __name__ == "__main__":
+    main()
+"""
+
+
+def test_two_processes_stop_together_and_go_on_to_the_same_weights(tmp_path: Path) -> None:
+    data, settings = pictures(tmp_path / "pictures", 24), settings_file(tmp_path, epochs=2)
+    script = tmp_path / "interrupted.py"
+    script.write_text(INTERRUPTED)
+    common = ["train", "--data", data, "--config", settings, "--devices", 2, "--out"]
+    finish(start(sys.executable, "-m", "shortcaps", *common, tmp_path / "whole"))
+    process = start(sys.executable, script, *common, tmp_path / "run")
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert output.count("go on with: shortcaps train --resume") == 1, output
+    assert "going on after step 4 of 6" in finish(start(sys.executable, script, "train", "--resume", tmp_path / "run"))
+    assert (tmp_path / "run/model.safetensors").read_bytes() == (tmp_path / "whole/model.safetensors").read_bytes()
+
+
 def test_torchrun_trains_and_one_process_writes(tmp_path: Path) -> None:
     data, settings = pictures(tmp_path / "pictures", 12), settings_file(tmp_path, epochs=2)
     run = tmp_path / "run"

@@ -17,7 +17,7 @@ from shortcaps.data.norb import norb_dataset
 from shortcaps.data.smallnorb import read_smallnorb
 from shortcaps.data.solids import read_solids
 
-__all__ = ["DATASETS", "PROTOCOLS", "SPLITS", "DataError", "Dataset", "View", "cache_folder", "load"]
+__all__ = ["DATASETS", "PROTOCOLS", "SPLITS", "DataError", "Dataset", "View", "cache_folder", "load", "options_of"]
 
 DATASETS = {
     "mnist": "handwritten digits, 28x28",
@@ -60,26 +60,31 @@ def load(
     if place is not None and not place.is_dir():
         raise DataError(f"{place} is not a folder")
     name = str(name)
+    if name not in DATASETS and not Path(name).expanduser().is_dir():
+        raise DataError(f"unknown data set {name!r}: choose one of {', '.join(DATASETS)}, or give the path of a folder")
+    _refuse(options, name)
     if name in ("mnist", "fashion-mnist"):
-        _refuse(options, (), name)
         return load_idx(MNIST if name == "mnist" else FASHION_MNIST, split, protocol, place, tell)
     if name == "affnist":
-        _refuse(options, (), name)
         return load_affnist(split, protocol, place, tell)
     if name in DATASETS:
-        _refuse(options, NORB_OPTIONS, name)
         base, _, viewpoint = name.partition("-")
         part = "testing" if split == "test" or (split == "validation" and protocol == "paper") else "training"
         files = read_smallnorb(part, place, tell) if base == "smallnorb" else read_solids(part, place, tell, progress)
         label = "smallNORB" if base == "smallnorb" else "solids (rendered)"
         return norb_dataset(name, label, split, protocol, {part: files}, viewpoint=viewpoint or None, **options)
-    _refuse(options, FOLDER_OPTIONS, name)
-    if not Path(name).expanduser().is_dir():
-        raise DataError(f"unknown data set {name!r}: choose one of {', '.join(DATASETS)}, or give the path of a folder")
     return load_folder(Path(name).expanduser(), split, protocol, FolderSettings(**options), tell)
 
 
-def _refuse(options: dict[str, Any], known: tuple[str, ...], name: str) -> None:
+def options_of(name: str) -> tuple[str, ...]:
+    """The options that `load` takes for a data set, beside `folder`."""
+    if name not in DATASETS:
+        return FOLDER_OPTIONS
+    return NORB_OPTIONS if name.startswith(("smallnorb", "solids")) else ()
+
+
+def _refuse(options: dict[str, Any], name: str) -> None:
+    known = options_of(name)
     for option in options:
         if option not in known:
             takes = f"it takes {', '.join(known)}" if known else "it takes none"

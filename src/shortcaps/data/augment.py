@@ -119,15 +119,3 @@ class BrightnessAndContrast(Step):
 
     def __str__(self) -> str:
         return f"brightness ± {self.brightness:.2g}, contrast ± {self.contrast:.0%}"
-
-
-@dataclass(frozen=True)
-class MirrorLeftRight(Step):
-    """Mirrors each image with probability one half."""
-
-    def __call__(self, images: Tensor, generator: Generator | None) -> Tensor:
-        mirrored = torch.rand((len(images), 1, 1, 1), generator=generator).to(images.device) < 0.5
-        return torch.where(mirrored, images.flip(3), images)
-
-    def __str__(self) -> str:
-        return "mirrored at random"

@@ -83,14 +83,8 @@ def files_of_split(root: Path, split: str) -> tuple[tuple[str, ...], list[tuple[
     classes = list_classes(root)
     check_classes(root, classes)
     chosen = []
-    for number, (name, files) in enumerate(classes.items()):
-        if len(files) < len(SHARES):
-            raise DataError(
-                f"class {name} has {len(files)} images: a seeded split into three needs at least {len(SHARES)}"
-            )
-        for part, chosen_files in split_by_content(files).items():
-            if part == split:
-                chosen += [(file, number) for file in chosen_files]
+    for number, files in enumerate(classes.values()):
+        chosen += [(file, number) for file in split_by_content(files)[split]]
     return tuple(classes), chosen
 
 

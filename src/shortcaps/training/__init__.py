@@ -1,6 +1,19 @@
 """Training: a recipe, a loop that can be interrupted anywhere, and the run directory it leaves."""
 
-from shortcaps.training.config import RECIPES, Recipe, RunError, TrainConfig
-from shortcaps.training.loop import TrainingResult, train
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["RECIPES", "Recipe", "RunError", "TrainConfig", "TrainingResult", "train"]
+from shortcaps.training.config import RECIPES, Recipe, RunError, RunFault, TrainConfig
+
+if TYPE_CHECKING:
+    from shortcaps.training.loop import TrainingResult, train
+
+__all__ = ["RECIPES", "Recipe", "RunError", "RunFault", "TrainConfig", "TrainingResult", "train"]
+
+
+def __getattr__(name: str) -> Any:
+    """The loop brings Fabric and matplotlib, which somebody who only loads a run does not need."""
+    if name in ("TrainingResult", "train"):
+        from shortcaps.training import loop
+
+        return getattr(loop, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

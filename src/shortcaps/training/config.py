@@ -63,7 +63,7 @@ class TrainConfig:
     seed: int = field(
         default=0, metadata={"help": "decides initial weights, order of images, augmentation and dropout"}
     )
-    precision: str = field(default="32-true", metadata={"help": "32-true, 64-true, bf16-mixed or 16-mixed"})
+    precision: str = field(default="32-true", metadata={"help": "32-true, 64-true or bf16-mixed"})
     compile: bool = field(default=False, metadata={"help": "compile the network first: a minute for a faster step"})
     devices: int = field(default=1, metadata={"help": "processes, each with its own device"})
     most_images: int | None = field(
@@ -123,11 +123,29 @@ class TrainConfig:
         for name in values:
             if name not in known:
                 raise RunError(f"unknown setting {name!r}: there are {', '.join(sorted(known))}")
+        kinds = {
+            "int": int,
+            "float": (int, float),
+            "str": str,
+            "bool": bool,
+            "dict[str, Any]": dict,
+            "None": type(None),
+        }
+        for setting in fields(cls):
+            allowed = tuple(kinds[kind.strip()] for kind in str(setting.type).split("|"))
+            value = values.get(setting.name, setting.default)
+            wrong = setting.name in values and not isinstance(value, _flat(allowed))
+            if wrong or (isinstance(value, bool) and bool not in _flat(allowed)):
+                raise RunError(f"{setting.name} {value!r} is a {type(value).__name__}: it must be {setting.type}")
         return cls(**values)
 
 
 LOSSES = ("spread", "margin", "log-probability")
-PRECISIONS = ("32-true", "64-true", "bf16-mixed", "16-mixed")
+PRECISIONS = ("32-true", "64-true", "bf16-mixed")
+
+
+def _flat(kinds: tuple[Any, ...]) -> tuple[type, ...]:
+    return tuple(kind for entry in kinds for kind in (entry if isinstance(entry, tuple) else (entry,)))
 
 
 def read_toml(file: Path) -> dict[str, Any]:
@@ -136,6 +154,8 @@ def read_toml(file: Path) -> dict[str, Any]:
         values = tomllib.loads(file.read_text())
     except FileNotFoundError as error:
         raise RunError(f"{file} does not exist") from error
+    except OSError as error:
+        raise RunError(f"{file} cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise RunError(f"{file} is not a TOML file: {error}") from error
     return {name.replace("-", "_"): value for name, value in values.items()}

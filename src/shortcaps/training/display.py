@@ -16,6 +16,8 @@ class Display:
 
     def say(self, message: str) -> None: ...
 
+    def rendering(self, done: int, of: int) -> None: ...
+
     def begin(self, steps: int, done: int) -> None: ...
 
     def step(self, done: int, epoch: str, loss: float, accuracy: float, speed: float) -> None: ...
@@ -34,6 +36,23 @@ class ConsoleDisplay(Display):
 
     def say(self, message: str) -> None:
         self.console.print(message, markup=False, highlight=False, soft_wrap=True)
+
+    def rendering(self, done: int, of: int) -> None:
+        if self.bar is None and self.console.is_terminal:
+            self.bar = Progress(
+                TextColumn("rendering"),
+                BarColumn(),
+                TextColumn("{task.completed}/{task.total}"),
+                console=self.console,
+                transient=True,
+            )
+            self.bar.start()
+            self.bar.add_task("", total=of)
+        if self.bar is not None:
+            self.bar.update(self.bar.tasks[0].id, completed=done, total=of)
+            if done == of:
+                self.bar.stop()
+                self.bar = None
 
     def begin(self, steps: int, done: int) -> None:
         self.steps = steps

@@ -9,13 +9,13 @@ from typing import Any
 class Events:
     """Writes each epoch's numbers into the run's `events` folder; does nothing without TensorBoard."""
 
-    def __init__(self, run: Path) -> None:
+    def __init__(self, run: Path, first_epoch: int) -> None:
         self.writer: Any = None
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
             return
-        self.writer = SummaryWriter(str(run / "events"))
+        self.writer = SummaryWriter(str(run / "events"), purge_step=first_epoch)
 
     def epoch(self, row: dict[str, Any]) -> None:
         if self.writer is not None:

@@ -13,7 +13,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,8 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
-from shortcaps.data import Dataset, load
-from shortcaps.evaluate import Evaluation, evaluate
+from shortcaps.data import SPLITS, Dataset, load
+from shortcaps.evaluate import Evaluation, as_seen_by, evaluate
 from shortcaps.losses import log_probability_loss, margin_loss, spread_loss, spread_margin
 from shortcaps.models import CapsuleNetwork, create_model
 from shortcaps.training.config import Recipe, RunError, RunFault, TrainConfig
@@ -101,9 +101,14 @@ def is_first_process() -> bool:
     return all(os.environ.get(name, "0") == "0" for name in ("RANK", "LOCAL_RANK"))
 
 
-def load_split(config: TrainConfig, split: str, tell: Callable[[str], None]) -> Dataset:
-    data = load(config.data, split, config.protocol, tell=tell, **config.data_options)
-    return data if config.most_images is None else data.subset(slice(config.most_images))
+def load_split(config: TrainConfig, split: str, display: Display) -> Dataset:
+    data = load(
+        config.data, split, config.protocol, tell=display.say, progress=display.rendering, **config.data_options
+    )
+    if config.most_images is None:
+        return data
+    order = torch.randperm(len(data), generator=torch.Generator().manual_seed(derive(0, "trial", 0)))
+    return data.subset(order[: config.most_images])
 
 
 def network_settings(config: TrainConfig, data: Dataset) -> dict[str, Any]:
@@ -156,7 +161,7 @@ class State:
             "best_epoch": 0,
             "rows": [],
             "seconds": 0.0,
-            "loss_sum": 0.0,
+            "losses": [],
             "correct": 0,
             "seen": 0,
         }
@@ -240,15 +245,18 @@ class Trainer:
         if self.recipe.batch_size % fabric.world_size:
             raise RunError(f"batch_size {self.recipe.batch_size} cannot be divided among {fabric.world_size} processes")
 
-        self.data = load_split(config, "train", display.say)
-        self.validation = load_split(config, "validation", display.say)
+        # All three now: what is wrong with the test images should be said before the training, not after it.
+        self.data, self.validation, self.test = (load_split(config, split, display) for split in SPLITS)
         self.images, self.labels = self.data.images.to(fabric.device), self.data.labels.to(fabric.device)
         self.batch_size = min(self.recipe.batch_size, len(self.data) // fabric.world_size * fabric.world_size)
         self.steps_per_epoch = max(1, len(self.data) // self.batch_size)
         self.steps = self.recipe.epochs * self.steps_per_epoch
 
         torch.manual_seed(derive(config.seed, "weights", 0))
-        model = create_model(**network_settings(config, self.data))
+        try:
+            model = create_model(**network_settings(config, self.data))
+        except (ValueError, TypeError) as error:
+            raise RunError(str(error)) from error
         if fabric.world_size > 1:
             synchronise_batch_norm(model)
         fused = fabric.device.type in ("cpu", "cuda")
@@ -257,6 +265,11 @@ class Trainer:
         if config.compile:
             self.network.compile()
         self.state = State(model.to(fabric.device), self.optimizer.optimizer, self.recipe)
+        self.good = self.snapshot()
+        """Weights that were seen to give numbers, not long ago."""
+
+    def snapshot(self) -> dict[str, Tensor]:
+        return {name: tensor.clone() for name, tensor in self.state.model.state_dict().items()}
 
     # ---- one step
 
@@ -287,6 +300,8 @@ class Trainer:
         self.fabric.backward(loss)
         if self.fabric.device.type == "cpu" or step % STEPS_BETWEEN_LOOKS == 0:
             self.check_numbers(step, loss, images)
+        if step % STEPS_BETWEEN_LOOKS == 0:
+            self.good = self.snapshot()
         self.optimizer.step()
         self.state.update_average()
         self.state.progress["step"] = step + 1
@@ -321,17 +336,19 @@ class Trainer:
     def save(self) -> None:
         if self.fabric.is_global_zero:
             self.run.write_checkpoint(self.state.to_checkpoint(), self.digest)
+        self.fabric.barrier()
 
     def train(self) -> None:
         with listening_for_signals() as signalled:
             self.display.begin(self.steps, self.state.step)
-            self.events = Events(self.run.path) if self.fabric.is_global_zero else None
+            first_epoch = self.state.step // self.steps_per_epoch + 1
+            self.events = Events(self.run.path, first_epoch) if self.fabric.is_global_zero else None
             try:
                 while self.state.step < self.steps:
                     self.train_epoch(signalled)
             except RunFault:
                 if self.fabric.is_global_zero:
-                    self.run.write_weights(self.state.model.state_dict())
+                    self.run.write_weights(self.good)
                 raise
             finally:
                 self.display.end()
@@ -341,29 +358,29 @@ class Trainer:
     def train_epoch(self, signalled: Callable[[], int | None]) -> None:
         progress = self.state.progress
         epoch = self.state.step // self.steps_per_epoch
-        loss_sum, correct = (torch.zeros((), device=self.fabric.device, dtype=torch.float64) for _ in range(2))
+        losses: list[Tensor] = []
+        correct = torch.zeros((), device=self.fabric.device)
         began = saved = time.monotonic()
         seen_before = progress["seen"]
         while True:
             loss, right = self.take_step()
-            loss_sum += loss
+            losses.append(loss)
             correct += right
             progress["seen"] += self.batch_size
             ended = self.state.step % self.steps_per_epoch == 0
             if self.state.step % STEPS_BETWEEN_LOOKS == 0:
-                done = progress["seen"] / self.batch_size
-                mean = (progress["loss_sum"] + float(loss_sum)) / done
+                known = progress["losses"] + torch.stack(losses).tolist()
+                mean = sum(known) / len(known)
                 accuracy = (progress["correct"] + float(correct) * self.fabric.world_size) / progress["seen"]
                 speed = (progress["seen"] - seen_before) / (time.monotonic() - began)
                 self.display.step(self.state.step, f"{epoch + 1}/{self.recipe.epochs}", mean, accuracy, speed)
-            stop = signalled()
-            late = time.monotonic() - saved > SECONDS_BETWEEN_CHECKPOINTS
+            stop, late = self.agreed(signalled(), time.monotonic() - saved > SECONDS_BETWEEN_CHECKPOINTS)
             if ended or late or stop is not None:
-                sums = self.summed(torch.stack([loss_sum, correct]))
-                progress["loss_sum"] += float(sums[0]) / self.fabric.world_size
-                progress["correct"] += int(sums[1])
+                totals = self.summed(torch.stack([*losses, correct])).tolist()
+                progress["losses"] += [total / self.fabric.world_size for total in totals[:-1]]
+                progress["correct"] += int(totals[-1])
                 progress["seconds"] += time.monotonic() - saved
-                loss_sum.zero_()
+                losses.clear()
                 correct.zero_()
                 saved = time.monotonic()
             if ended:
@@ -374,8 +391,17 @@ class Trainer:
                 raise Interrupted(stop, self.state.step)
         training_seconds = time.monotonic() - began
         self.end_epoch(epoch, (progress["seen"] - seen_before) / training_seconds)
-        if (stop := signalled()) is not None and self.state.step < self.steps:
+        stop, _ = self.agreed(signalled(), False)
+        if stop is not None and self.state.step < self.steps:
             raise Interrupted(stop, self.state.step)
+
+    def agreed(self, stop: int | None, late: bool) -> tuple[int | None, bool]:
+        """What any of the processes was told or found, so that all of them do the same after the same step."""
+        if self.fabric.world_size == 1:
+            return stop, late
+        flags = torch.tensor([stop or 0, int(late)], device=self.fabric.device)
+        torch.distributed.all_reduce(flags, torch.distributed.ReduceOp.MAX)
+        return int(flags[0]) or None, bool(flags[1])
 
     def end_epoch(self, epoch: int, speed: float) -> None:
         progress = self.state.progress
@@ -388,14 +414,14 @@ class Trainer:
         row = {
             "epoch": epoch + 1,
             "step": self.state.step,
-            "loss": progress["loss_sum"] / self.steps_per_epoch,
+            "loss": sum(progress["losses"]) / self.steps_per_epoch,
             "accuracy": progress["correct"] / progress["seen"],
             "validation_error": error,
             "lr": learning_rate(self.recipe, self.state.step - 1, self.steps_per_epoch),
             "images_per_second": round(speed, 1),
         }
         progress["rows"].append(row)
-        progress["loss_sum"], progress["correct"], progress["seen"] = 0.0, 0, 0
+        progress["losses"], progress["correct"], progress["seen"] = [], 0, 0
         if self.fabric.is_global_zero:
             self.run.write_metrics(progress["rows"])
             assert self.events is not None, "the first process has them"
@@ -411,7 +437,7 @@ class Trainer:
         self.state.model.eval()
         correct = 0
         for part, truth in zip(images.split(512), labels.split(512), strict=True):
-            probabilities = self.state.model(self.validation.view(part.to(self.fabric.device)))
+            probabilities = self.state.model(as_seen_by(self.state.model, self.validation, part.to(self.fabric.device)))
             correct += int((probabilities.argmax(1).cpu() == truth).sum())
         self.state.model.train()
         return 1 - int(self.summed(torch.tensor(correct))) / len(self.validation)
@@ -434,8 +460,7 @@ def train(
         run.claim(resume=resume)
     try:
         fabric.launch()
-        if fabric.world_size > 1:
-            torch.set_num_threads(max(1, torch.get_num_threads() // fabric.world_size))
+        config = replace(config, devices=fabric.world_size)  # under torchrun the number is torchrun's
         trainer = Trainer(config, run, fabric, display)
         if fabric.is_global_zero and not resume:
             run.write_json("config.json", full_config(config, trainer.data))
@@ -450,7 +475,7 @@ def train(
         fabric.barrier()
         return result
     except OSError as error:
-        raise RunFault(f"{error.filename or run.path} could not be written: {error.strerror or error}") from error
+        raise RunFault(f"{error.filename or run.path}: {error.strerror or error}") from error
     finally:
         run.release()
 
@@ -461,7 +486,7 @@ def finish(trainer: Trainer) -> TrainingResult:
     model = state.model
     model.load_state_dict(state.best)
     run.write_weights(state.best)
-    test_data = load_split(trainer.config, "test", trainer.display.say)
+    test_data = trainer.test
     test = evaluate(model, test_data, device=trainer.fabric.device)
     result = TrainingResult(run.path, test, state.progress["best_epoch"], state.progress["seconds"])
     record = {

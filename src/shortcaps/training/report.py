@@ -52,7 +52,7 @@ def write_report(
     run: Path, model: CapsuleNetwork, data: Dataset, test: Evaluation, config: dict[str, Any], result: dict[str, Any]
 ) -> Path:
     """Writes report.html of a run whose config.json, metrics.csv and result.json are there."""
-    model = model.cpu().eval()
+    model = model.cpu().float().eval()
     with (run / "metrics.csv").open() as file:
         rows = [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
     target = run / "report.html"

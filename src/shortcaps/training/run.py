@@ -106,9 +106,20 @@ class RunDirectory:
             "progress": checkpoint.progress,
         }
         self.write_json(f"checkpoint-{step:08d}.json", note)
-        for old in self._notes()[KEPT_CHECKPOINTS:]:
+        # Newer ones were refused when the run was resumed, or they would be where it went on from.
+        older = [note for note in self._notes() if note.stem <= target.stem]
+        for old in set(self._notes()) - set(older[:KEPT_CHECKPOINTS]):
             old.unlink()
             old.with_suffix(".safetensors").unlink(missing_ok=True)
+        self._remove_leftovers()
+
+    def _remove_leftovers(self) -> None:
+        """What a killed process left half done: tensors without their note, files under temporary names."""
+        for tensors in self.path.glob("checkpoint-*.safetensors"):
+            if not tensors.with_suffix(".json").exists():
+                tensors.unlink()
+        for part in self.path.glob(".*.part"):
+            part.unlink()
 
     def _notes(self) -> list[Path]:
         return sorted(self.path.glob("checkpoint-*.json"), reverse=True)
@@ -131,11 +142,6 @@ class RunDirectory:
                 complaints.append(f"{note_file.name} is damaged ({error}): not used")
         return None, complaints
 
-    def remove_checkpoints(self) -> None:
-        for note in self._notes():
-            note.unlink()
-            note.with_suffix(".safetensors").unlink(missing_ok=True)
-
 
 def read_tensors(file: Path) -> dict[str, Tensor]:
     try:
@@ -153,7 +159,9 @@ def read_run_config(path: Path) -> dict[str, Any]:
         config: dict[str, Any] = json.loads(file.read_text())
     except ValueError as error:
         raise RunError(f"{file} is damaged: {error}") from error
-    if not isinstance(config, dict) or config.get("format") != FORMAT:
+    if not isinstance(config, dict):
+        raise RunError(f"{file} is damaged: it does not hold a run's config")
+    if config.get("format") != FORMAT:
         raise RunError(
             f"{file} was written by another version of shortcaps (format {config.get('format')!r}, here {FORMAT})"
         )
@@ -161,7 +169,7 @@ def read_run_config(path: Path) -> dict[str, Any]:
 
 
 def digest_of(config: TrainConfig) -> str:
-    """Runs with the same digest compute the same thing; where they write and how many devices they use does not count."""
+    """Runs with the same digest compute the same thing, wherever they write it."""
     values = config.to_dict()
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
