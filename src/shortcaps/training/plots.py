@@ -67,7 +67,8 @@ def curves(rows: list[dict[str, Any]]) -> str:
     right.plot(epochs, validation, color=SECOND, marker=marker, markersize=4, label="validation")
     right.set(xlabel="epoch", ylabel="error (%)", yscale="log")
     right.yaxis.set_major_formatter(matplotlib.ticker.FormatStrFormatter("%g"))
-    right.yaxis.set_minor_formatter(matplotlib.ticker.FormatStrFormatter("%g"))
+    right.yaxis.set_major_locator(matplotlib.ticker.LogLocator(subs=(1, 2, 5)))
+    right.yaxis.set_minor_formatter(matplotlib.ticker.NullFormatter())
     right.legend(frameon=False)
     for axes in (left, right):
         axes.grid(alpha=0.2)
