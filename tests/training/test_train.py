@@ -288,6 +288,15 @@ def test_tensorboard_events_are_written_where_it_is_installed(tmp_path: Path, mo
     ]
 
 
+def test_training_brings_neither_the_full_trainer_nor_torchvision() -> None:
+    program = (
+        "import sys, shortcaps.training.loop; "
+        "print([m for m in ('torchvision', 'torchmetrics', 'lightning', 'pytorch_lightning') if m in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
+
+
 def test_schedules() -> None:
     paper, fast = RECIPES["paper"], RECIPES["fast"]
     assert (paper.epochs, paper.batch_size, paper.lr, paper.loss) == (200, 128, 1e-3, "spread")
