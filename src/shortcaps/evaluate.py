@@ -64,11 +64,6 @@ def expected_calibration_error(confidences: Tensor, correct: Tensor, bins: int =
     return float((confidence - accuracy).abs().sum() / sizes.sum())
 
 
-def as_seen_by(model: nn.Module, data: Dataset, images: Tensor) -> Tensor:
-    """Images as the data set shows them in evaluation, in the numbers the model computes with."""
-    return data.view(images).to(next(model.parameters()).dtype)
-
-
 @torch.no_grad()
 def predict(
     model: nn.Module,
@@ -80,9 +75,10 @@ def predict(
     """Probabilities (count, classes) on the CPU; leaves the model in the mode it was in."""
     was_training = model.training
     model.eval()
+    dtype = next(model.parameters()).dtype
     parts = []
     for images in data.images.split(batch_size):
-        parts.append(model(as_seen_by(model, data, images.to(device))).float().cpu())
+        parts.append(model(data.view(images.to(device)).to(dtype)).float().cpu())
     model.train(was_training)
     return torch.cat(parts)
 

@@ -23,13 +23,10 @@ def load(run: str | Path) -> CapsuleNetwork:
     file = RunDirectory(path).weights_file
     if not file.is_file():
         raise RunError(f"{path} has no weights yet: its training has not ended")
-    settings = dict(config["network"])
-    if isinstance(settings["image_size"], list):
-        settings["image_size"] = tuple(settings["image_size"])
     try:
-        model = create_model(**settings)
+        model = create_model(**config["network"])
         model.load_state_dict(read_tensors(file))
-    except (ValueError, TypeError, RuntimeError) as error:
+    except (ValueError, TypeError, KeyError, RuntimeError) as error:
         raise RunError(f"{file} does not fit config.json: {error}") from error
     model.class_names = tuple(config["data"]["class_names"])
     return model.eval()

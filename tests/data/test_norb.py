@@ -143,6 +143,16 @@ def test_a_damaged_file_in_the_cache_is_taken_from_its_source_again(small_set: P
     assert "is damaged: fetching it again" in said[0]
 
 
+def test_a_damaged_file_in_the_cache_is_refused_where_no_source_has_it(small_set: Path) -> None:
+    load("smallnorb", "test", folder=small_set)
+    file = cache_folder() / "smallnorb" / smallnorb.FILES["testing"]["dat"].name
+    damaged = bytearray(file.read_bytes())
+    damaged[-7] ^= 4
+    file.write_bytes(damaged)
+    with pytest.raises(DataError, match=r"testing-dat\.mat could not be had"):
+        load("smallnorb", "test")
+
+
 def test_files_put_into_the_cache_folder_by_hand_are_used(small_set: Path) -> None:
     place = cache_folder() / "smallnorb"
     place.mkdir(parents=True)

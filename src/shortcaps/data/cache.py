@@ -73,5 +73,10 @@ def fits_checksum(file: Path) -> bool:
         return False
 
 
+def has_checksum(file: Path) -> bool:
+    """Whether a checksum was remembered, be the file still what it was or not."""
+    return _checksum_file(file).exists()
+
+
 def _checksum_file(file: Path) -> Path:
     return file.with_name(file.name + ".sha256")

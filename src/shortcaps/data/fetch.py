@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from shortcaps.data.cache import fits_checksum, only_one_process, sha256_of, write_checksum, written_whole
+from shortcaps.data.cache import fits_checksum, has_checksum, only_one_process, sha256_of, write_checksum, written_whole
 from shortcaps.data.dataset import DataError
 
 PATIENCE = 5.0
@@ -175,11 +175,11 @@ def fetch(
             target = folder / wanted.name
             if is_whole(target, wanted):
                 continue
-            if target.exists():
+            put_there_by_hand = wanted.sha256 is None and not has_checksum(target)
+            if target.exists() and not put_there_by_hand:
                 tell(f"{target} is damaged: fetching it again")
-            sources = (*sources, Folder(folder)) if wanted.sha256 is None else sources
             failures = []
-            for source in sources:
+            for source in (Folder(folder), *sources) if put_there_by_hand else sources:
                 try:
                     data = source.read(wanted)
                     if wanted.sha256 and hashlib.sha256(data).hexdigest() != wanted.sha256:

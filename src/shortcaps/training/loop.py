@@ -22,7 +22,7 @@ from lightning_fabric import Fabric
 from torch import Tensor
 
 from shortcaps.data import SPLITS, Dataset, load
-from shortcaps.evaluate import Evaluation, as_seen_by, evaluate
+from shortcaps.evaluate import Evaluation, evaluate, predict
 from shortcaps.losses import log_probability_loss, margin_loss, spread_loss, spread_margin
 from shortcaps.models import create_model
 from shortcaps.training.config import Recipe, RunError, RunFault, TrainConfig
@@ -356,17 +356,11 @@ class Trainer:
         self.save()
         self.display.epoch(row, self.recipe.epochs)
 
-    @torch.no_grad()
     def validation_error(self) -> float:
         """Each process looks at its share of the validation images."""
-        share = slice(self.fabric.global_rank, None, self.fabric.world_size)
-        images, labels = self.validation.images[share], self.validation.labels[share]
-        self.state.model.eval()
-        correct = 0
-        for part, truth in zip(images.split(512), labels.split(512), strict=True):
-            probabilities = self.state.model(as_seen_by(self.state.model, self.validation, part.to(self.fabric.device)))
-            correct += int((probabilities.argmax(1).cpu() == truth).sum())
-        self.state.model.train()
+        share = self.validation.subset(slice(self.fabric.global_rank, None, self.fabric.world_size))
+        answers = predict(self.state.model, share, device=self.fabric.device).argmax(1)
+        correct = int((answers == share.labels).sum())
         return 1 - int(self.summed(torch.tensor(correct))) / len(self.validation)
 
     def summed(self, numbers: Tensor) -> Tensor:

@@ -86,7 +86,6 @@ class Block {
         centres_grad = arena.take((iterations + 1) * outputs * size());
         sum_grad = arena.take(outputs * size());
         variance_grad = arena.take(outputs * size());
-        next_variance_grad = arena.take(outputs * size());
         logit_grad = arena.take(outputs);
         next_logit_grad = arena.take(outputs);
         activation_grad = arena.take(outputs);
@@ -102,7 +101,7 @@ class Block {
         const size_t inputs = p.groups * p.members, size = p.rows * p.cols, m = p.outputs, n = p.iterations + 1;
         size_t vectors = inputs * (size + 2) + n * m * (3 * size + 4) + m * (2 * size + 3);
         if (p.kind == EM) vectors += p.iterations * inputs * m;
-        if (backward) vectors += inputs * (size + 1) + m * (n * size + 4 * size + 7 + p.rows * p.rows) + size;
+        if (backward) vectors += inputs * (size + 1) + m * (n * size + 3 * size + 6 + p.rows * p.rows) + size;
         return vectors;
     }
 
@@ -144,7 +143,7 @@ class Block {
   private:
     V *poses, *weights_of_inputs, *share_weights, *centres, *sums, *variances, *logits, *assigned, *totals, *largest, *log_shares;
     V *votes, *differences, *scores, *memberships, *activation;
-    V *poses_grad, *inputs_grad, *centres_grad, *sum_grad, *variance_grad, *next_variance_grad, *logit_grad;
+    V *poses_grad, *inputs_grad, *centres_grad, *sum_grad, *variance_grad, *logit_grad;
     V *next_logit_grad, *activation_grad, *vote_grad, *transform_grad, *scores_grad, *offsets, *extra, *square_sums;
     Real *shared_transforms_grad, *shared_beta_grad, *shared_beta_use_grad;
 
