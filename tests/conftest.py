@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import ctypes
+
 import pytest
 import torch
 from hypothesis import settings
 
+from shortcaps.routing.kernels.library import native
+
 settings.register_profile("suite", deadline=None, max_examples=25, derandomize=True)
 settings.load_profile("suite")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _every_thread_gets_work() -> None:
+    """The native code divides a problem among threads only if it is large; those of the tests are small."""
+    if (library := native()) is not None:
+        library.shortcaps_set_work_per_thread(ctypes.c_int64(1))
 
 
 @pytest.fixture(autouse=True)

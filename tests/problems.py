@@ -16,7 +16,9 @@ from shortcaps.routing.paths import make_votes
 ROUTINGS: list[Routing] = [Attention(), Dynamic(), Fuzzy(), EM()]
 NATIVE = pytest.mark.skipif(not library.IS_THERE, reason="the native library was not built: there was no C++ compiler")
 FUSED = pytest.param("fused", marks=NATIVE)
+THREADED = pytest.param("fused, three threads", marks=NATIVE)
 PATHS = ["dense", "factored", FUSED]
+PATHS_AND_THREADS = [*PATHS, THREADED]
 
 
 def routing_name(routing: object) -> str:
@@ -34,6 +36,8 @@ class FactoredProblem:
     thresholds: dict[str, Tensor]
 
     def votes(self, path: str) -> Votes:
+        path, _, threads = path.partition(", ")
+        torch.set_num_threads(3 if threads else 1)
         return make_votes(self.poses, self.transforms, path)
 
     def solve(self, routing: Routing, path: str, *, keep_coefficients: bool = False) -> Capsules:

@@ -127,6 +127,21 @@ def test_capsule_dropout_drops_an_activation_with_its_pose() -> None:
     assert (left[~gone] == 0.7).all()
 
 
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("memory", ["samples apart", "samples side by side"])
+@pytest.mark.parametrize("batch", [1, 11])
+def test_a_local_block_scales_capsules_before_it_uses_them(path: str, memory: str, batch: int) -> None:
+    block = LocalBlock(3, 5, (3, 3), squashes=True, path=path).double()
+    maps = torch.randn(4, 3, 4, 6, 7, batch, dtype=torch.float64).movedim(-1, 0)
+    maps = (maps if memory == "samples side by side" else maps.contiguous()).requires_grad_()
+    scale = torch.rand(batch, 3, 6, 7, dtype=torch.float64)
+    for ours, expected in zip(block(maps, scale), block(maps * scale[:, None, :, None]), strict=True):
+        torch.testing.assert_close(ours, expected)
+        (gradient,) = torch.autograd.grad(ours.square().sum(), maps, retain_graph=True)
+        (expected_gradient,) = torch.autograd.grad(expected.square().sum(), maps, retain_graph=True)
+        torch.testing.assert_close(gradient, expected_gradient)
+
+
 def test_capsule_dropout_does_nothing_outside_training() -> None:
     maps = torch.randn(2, 4, 8, 4, 6, 6)
     assert CapsuleDropout(0.2).eval()(maps) is maps

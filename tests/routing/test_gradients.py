@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 from shortcaps.routing import EM, Attention, Dynamic, Fuzzy, Routing, squash
-from tests.problems import PATHS, ROUTINGS, FactoredProblem, factored_problem, routing_name
+from tests.problems import PATHS_AND_THREADS, ROUTINGS, FactoredProblem, factored_problem, routing_name
 
 SETTINGS = pytest.mark.parametrize("shortcut", [True, False], ids=["shortcut", "sequential"])
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", PATHS_AND_THREADS)
 @pytest.mark.parametrize(
     "routing",
     [Attention(), Dynamic(3), Fuzzy(), Fuzzy(1, fuzziness=1.5, sharpness=0.1), EM(sharpness=0.3, floor=1e-2)],
@@ -83,7 +83,7 @@ SHAPES = {
 }
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", PATHS_AND_THREADS)
 @pytest.mark.parametrize("autocast", [False, True], ids=["float32", "bfloat16 autocast"])
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("case", HARD_CASES)
@@ -107,7 +107,7 @@ def test_nothing_is_nan_or_infinite(
         assert torch.isfinite(gradient).all(), f"gradient of {name}"
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", PATHS_AND_THREADS)
 @pytest.mark.parametrize("missing", ["all", "some"])
 @pytest.mark.parametrize("routing", [*ROUTINGS, Fuzzy(fuzziness=1.2)], ids=str)
 def test_inputs_that_do_not_exist_are_finite_and_agree_on_all_paths(routing: Routing, missing: str, path: str) -> None:
@@ -124,7 +124,7 @@ def test_inputs_that_do_not_exist_are_finite_and_agree_on_all_paths(routing: Rou
         torch.testing.assert_close(gradient, dense[name], rtol=1e-3, atol=1e-3 * scale + 1e-6)
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", PATHS_AND_THREADS)
 @pytest.mark.parametrize("routing", ROUTINGS, ids=routing_name)
 @SETTINGS
 def test_what_is_not_a_number_stays_visible(routing: Routing, shortcut: bool, path: str) -> None:

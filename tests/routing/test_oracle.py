@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from shortcaps.routing import EM, Attention, Dynamic, Fuzzy, Routing
 from tests.oracles import routings as oracle
-from tests.problems import PATHS, FactoredProblem, factored_problem
+from tests.problems import PATHS_AND_THREADS, FactoredProblem, factored_problem
 
 
 def solve_by_oracle(routing: Routing, problem: FactoredProblem) -> list[torch.Tensor]:
@@ -69,19 +69,19 @@ def assert_matches(routing: Routing, shape: dict[str, Any], path: str) -> None:
     torch.testing.assert_close(kept.memberships, memberships, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", PATHS_AND_THREADS)
 @given(shape=shapes, iterations=st.integers(1, 4))
 def test_attention_matches_the_oracle_in_float64(path: str, shape: dict[str, Any], iterations: int) -> None:
     assert_matches(Attention(iterations), shape, path)
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", PATHS_AND_THREADS)
 @given(shape=shapes, iterations=st.integers(1, 4))
 def test_dynamic_matches_the_oracle_in_float64(path: str, shape: dict[str, Any], iterations: int) -> None:
     assert_matches(Dynamic(iterations), shape, path)
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", PATHS_AND_THREADS)
 @given(
     shape=shapes,
     iterations=st.integers(1, 4),
@@ -95,7 +95,7 @@ def test_fuzzy_matches_the_oracle_in_float64(
     assert_matches(Fuzzy(iterations, fuzziness=fuzziness, sharpness=sharpness, floor=1e-3), shape, path)
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", PATHS_AND_THREADS)
 @given(shape=shapes, iterations=st.integers(1, 3), sharpness=st.sampled_from([0.1, 0.5]))
 def test_em_matches_the_oracle_in_float64(path: str, shape: dict[str, Any], iterations: int, sharpness: float) -> None:
     # A wide floor: with a narrow one a repeated E step amplifies rounding beyond any tolerance, in either code.

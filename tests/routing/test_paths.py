@@ -14,7 +14,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from shortcaps.routing import EM, Fuzzy, Routing
 from shortcaps.routing.fused import KINDS
-from shortcaps.routing.kernels.library import native
+from shortcaps.routing.kernels.library import RoutingProblem, native
+from shortcaps.routing.kernels.route_op import state_size
 from tests.problems import FUSED, NATIVE, ROUTINGS, FactoredProblem, factored_problem, routing_name
 
 FAST_PATHS = ["factored", FUSED]
@@ -100,10 +101,9 @@ def test_factored_votes_are_never_built_forward_or_backward(routing: Routing, sh
 def test_fused_results_do_not_depend_on_the_number_of_threads(routing: Routing, shortcut: bool, batch: int) -> None:
     problem = factored_problem(routing, shortcut=shortcut, batch=batch, rows=4, cols=4, outputs=5, dtype=torch.float32)
     results = []
-    for threads in (1, 2, 5):
-        torch.set_num_threads(threads)
-        capsules = problem.solve(routing, "fused")
-        results.append([capsules.pose, capsules.activation, *problem.gradients(routing, "fused").values()])
+    for path in ("fused", "fused, three threads"):
+        capsules = problem.solve(routing, path)
+        results.append([capsules.pose, capsules.activation, *problem.gradients(routing, path).values()])
     for others in results[1:]:
         for found, expected in zip(others, results[0], strict=True):
             assert torch.equal(found, expected)
@@ -163,13 +163,75 @@ def test_the_fused_operator_is_registered_properly(routing: Routing) -> None:
         kind,
         2,
         True,
-        2.0,
-        1.0,
-        0.1,
     )
-    torch.library.opcheck(torch.ops.shortcaps.route.default, arguments)
+    for keeps_state in (True, False):
+        torch.library.opcheck(torch.ops.shortcaps.route.default, (*arguments, keeps_state, 2.0, 1.0, 0.1))
+
+
+@NATIVE
+def test_the_operators_of_a_local_block_are_registered_properly() -> None:
     maps = torch.randn(3, 4, 2, 4, 5, 5, requires_grad=True)
-    torch.library.opcheck(torch.ops.shortcaps.pre_vote.default, (maps, torch.randn(2, 3, 3, 4, 4), 1))
+    for scale in (None, torch.rand(3, 2, 5, 5)):
+        torch.library.opcheck(torch.ops.shortcaps.pre_vote.default, (maps, torch.randn(2, 3, 3, 4, 4), scale, 1))
+    torch.library.opcheck(torch.ops.shortcaps.squash.default, (maps,))
+
+
+@NATIVE
+@pytest.mark.parametrize("routing", ROUTINGS, ids=routing_name)
+@pytest.mark.parametrize("batch", [1, 2, 3, 5, 8, 9])
+@pytest.mark.parametrize("members", [1, 2, 7, 8, 25])
+def test_small_batches_give_the_same_with_and_without_a_way_back(routing: Routing, batch: int, members: int) -> None:
+    """Without one, the lanes of a small batch are inputs instead of samples."""
+    for shortcut in (True, False):
+        problem = factored_problem(
+            routing, shortcut=shortcut, batch=batch, groups=3, members=members, outputs=5, rows=4, cols=4
+        )
+        expected = problem.solve(routing, "dense")
+        found = problem.solve(routing, "fused"), problem.requiring_grad().solve(routing, "fused")
+        for capsules in found:
+            assert_close_relative(capsules.pose.detach(), expected.pose, 1e-9, "pose")
+            assert_close_relative(capsules.activation.detach(), expected.activation, 1e-9, "activation")
+
+
+@NATIVE
+@pytest.mark.parametrize("kind", range(4))
+def test_python_and_the_library_agree_on_what_is_kept_for_the_way_back(kind: int) -> None:
+    library = native()
+    assert library is not None
+    for iterations, outputs, rows, cols in ((1, 3, 4, 4), (2, 10, 4, 4), (3, 7, 2, 5)):
+        problem = RoutingProblem(
+            kind=kind, iterations=iterations, batch=4, groups=2, members=3, outputs=outputs, rows=rows, cols=cols
+        )
+        problem.fuzziness = 2.0
+        assert library.shortcaps_route_state_size(problem) == state_size(kind, iterations, outputs, rows * cols)
+
+
+@NATIVE
+@pytest.mark.parametrize("distance", [10.0, 1e3])
+def test_em_divides_among_the_inputs_however_far_an_output_is(distance: float) -> None:
+    """Its shares are all below what a number can be, and still sum to 1 over the inputs."""
+    routing = EM(floor=0.1)
+    problem = factored_problem(routing, shortcut=True, batch=9, groups=3, members=5, outputs=4, rows=4, cols=4)
+    assert problem.start is not None
+    problem.start[:, 1] += distance
+    problem.start[::2, 2] -= distance
+    problem.poses[:] *= distance  # the others are as far, on other sides
+    expected = problem.gradients(routing, "dense")
+    for name, gradient in problem.gradients(routing, "fused").items():
+        assert_close_relative(gradient, expected[name], 1e-7, name)
+    assert_close_relative(problem.solve(routing, "fused").pose, problem.solve(routing, "dense").pose, 1e-9, "pose")
+
+
+@NATIVE
+def test_an_operator_called_without_a_state_still_has_gradients() -> None:
+    problem = factored_problem(Fuzzy(), shortcut=True, batch=3, rows=4, cols=4).requiring_grad()
+    arguments = (problem.poses, problem.transforms, problem.start, None, problem.thresholds["beta"], None, 2, 2, True)
+    settings = (2.0, 1.0, 1e-6)
+    gradients = []
+    for keeps_state in (True, False):
+        pose, activation, _ = torch.ops.shortcaps.route(*arguments, keeps_state, *settings)
+        gradients.append(torch.autograd.grad(pose.sum() + activation.sum(), problem.poses)[0])
+    assert torch.equal(*gradients)
 
 
 def test_without_the_native_library_everything_runs_and_says_so() -> None:

@@ -20,21 +20,21 @@ class CapsuleDropout(nn.Module):
         self.p = p
 
     def forward(self, maps: Tensor) -> Tensor:
+        scale = self.scale(maps)
+        return maps if scale is None else maps * scale[:, None, :, None]
+
+    def scale(self, maps: Tensor) -> Tensor | None:
+        """What each capsule is multiplied by, (batch, channels, height, width): 0 or 1 / (1 - p). None: dropout is off."""
         if not self.training or self.p == 0:
-            return maps
-        return maps * (self._kept(maps) / (1 - self.p))
+            return None
+        batch, _, channels, _, height, width = maps.shape
+        draws = torch.rand((batch, channels, height, width), device=maps.device)
+        return (draws >= self.p).to(maps.dtype) / (1 - self.p)
 
     def drop_with_activations(self, maps: Tensor, activations: Tensor) -> tuple[Tensor, Tensor]:
         """The same capsules dropped from maps and from their activations (batch, channels, height, width)."""
-        if not self.training or self.p == 0:
-            return maps, activations
-        kept = self._kept(maps)
-        return maps * (kept / (1 - self.p)), activations * kept[:, 0, :, 0]
-
-    def _kept(self, maps: Tensor) -> Tensor:
-        batch, _, channels, _, height, width = maps.shape
-        draws = torch.rand((batch, 1, channels, 1, height, width), device=maps.device)
-        return (draws >= self.p).to(maps.dtype)
+        scale = self.scale(maps)
+        return (maps, activations) if scale is None else (maps * scale[:, None, :, None], activations * (scale > 0))
 
     def extra_repr(self) -> str:
         return f"p={self.p}"

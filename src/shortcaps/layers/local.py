@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from shortcaps.layers.maps import check_maps, mix_with_batch_innermost, squash_map
+from shortcaps.routing.kernels.local_op import run_pre_vote, run_squash
 from shortcaps.routing.paths import check_path, runs_natively
 
 
@@ -40,16 +41,19 @@ class LocalBlock(nn.Module):
         nn.init.normal_(self.transform, std=(height * width * rows) ** -0.5)
         nn.init.normal_(self.mix, std=self.mix.shape[1] ** -0.5)
 
-    def forward(self, maps: Tensor) -> tuple[Tensor, Tensor]:
-        """Maps of the next layer, and the pre-voted maps they are mixed from."""
+    def forward(self, maps: Tensor, scale: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Maps of the next layer, and the pre-voted maps they are mixed from.
+
+        scale: (batch, channels, height, width), what each capsule is multiplied by first, e.g. by dropout
+        """
         channels, height, width, pose, _ = self.transform.shape
         check_maps(maps, channels, pose, (height, width))
         if runs_natively(self.path, maps, self.transform):
-            pre_voted = torch.ops.shortcaps.pre_vote(maps, self.transform, self.stride)  # Eq. (3)
+            pre_voted = run_pre_vote(maps, self.transform, scale, self.stride)  # Eq. (3)
             next_maps = mix_with_batch_innermost(self.mix, pre_voted)  # Eq. (2)
-        else:
-            pre_voted = self.pre_vote(maps)
-            next_maps = (self.mix @ pre_voted.flatten(3)).unflatten(3, pre_voted.shape[3:])
+            return (run_squash(next_maps) if self.squashes else next_maps), pre_voted
+        pre_voted = self.pre_vote(maps if scale is None else maps * scale[:, None, :, None])
+        next_maps = (self.mix @ pre_voted.flatten(3)).unflatten(3, pre_voted.shape[3:])
         return (squash_map(next_maps) if self.squashes else next_maps), pre_voted
 
     def pre_vote(self, maps: Tensor) -> Tensor:

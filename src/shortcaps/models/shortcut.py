@@ -64,11 +64,13 @@ class ShortcutNetwork(CapsuleNetwork):
         return self.plan.classes / math.sqrt(inputs) if self.routing.squashes else 1.0
 
     def _capsules(self, images: Tensor, keep_coefficients: bool) -> ClassCapsules:
-        maps = self.dropout(self.primary(self.stem(images)))
+        maps = self.primary(self.stem(images))
+        scale = self.dropout.scale(maps)
         shortcuts = cast("Iterable[ShortcutRouting]", self.shortcuts)
         votes = []
         for block, shortcut in zip(self.local_blocks, shortcuts, strict=True):
-            maps, pre_voted = block(maps)
+            maps, pre_voted = block(maps, scale)
+            scale = None  # only primary capsules are dropped
             votes.append(shortcut.votes(pre_voted))
 
         pose = capsules_at_one_position(maps)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import torch
 from torch import Tensor
 
 from shortcaps.routing.attention import Attention
@@ -13,6 +12,7 @@ from shortcaps.routing.dynamic import Dynamic
 from shortcaps.routing.em import EM
 from shortcaps.routing.factored import FactoredVotes
 from shortcaps.routing.fuzzy import Fuzzy
+from shortcaps.routing.kernels.route_op import run_route
 
 # The numbers of RoutingKind in routing.h.
 KINDS: dict[type[Routing], int] = {Attention: 0, Dynamic: 1, Fuzzy: 2, EM: 3}
@@ -38,7 +38,7 @@ class FusedVotes(FactoredVotes):
             getattr(routing, "floor", 0.0),
         )
         beta = thresholds.get("beta", thresholds.get("beta_activate"))
-        pose, activation = torch.ops.shortcaps.route(
+        pose, activation = run_route(
             self.poses,
             self.transforms,
             start,

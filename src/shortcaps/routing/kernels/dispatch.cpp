@@ -7,8 +7,11 @@
     namespace VARIANT {                         \
     void forward(const RoutingProblem &);       \
     void backward(const RoutingProblem &);      \
+    int64_t state_size(const RoutingProblem &); \
     void local_forward(const LocalProblem &);   \
     void local_backward(const LocalProblem &);  \
+    void squash_forward(const SquashProblem &); \
+    void squash_backward(const SquashProblem &); \
     }
 
 DECLARE(generic)
@@ -16,6 +19,9 @@ DECLARE(generic)
 DECLARE(avx2)
 DECLARE(avx512)
 #endif
+
+// Vector operations that make it worth while to wake another thread, which costs about as much.
+int64_t shortcaps_work_per_thread = 50000;
 
 enum Variant { GENERIC, AVX2, AVX512 };
 
@@ -43,8 +49,13 @@ int shortcaps_limit_variant(int variant) {
     return 1;
 }
 
+// For tests: small problems are divided among threads as well.
+void shortcaps_set_work_per_thread(int64_t operations) { shortcaps_work_per_thread = operations; }
+
 // For the Python side to notice a library that was built from another version of the source.
-int64_t shortcaps_problem_sizes() { return sizeof(RoutingProblem) * 1000 + sizeof(LocalProblem); }
+int64_t shortcaps_problem_sizes() {
+    return (sizeof(RoutingProblem) * 1000 + sizeof(LocalProblem)) * 1000 + sizeof(SquashProblem);
+}
 
 #ifdef SHORTCAPS_X86
 #define DISPATCH(FUNCTION)                                  \
@@ -57,6 +68,11 @@ int64_t shortcaps_problem_sizes() { return sizeof(RoutingProblem) * 1000 + sizeo
 
 void shortcaps_route_forward(const RoutingProblem *p) { DISPATCH(forward) }
 void shortcaps_route_backward(const RoutingProblem *p) { DISPATCH(backward) }
+// How many numbers of each sample a forward pass keeps for the backward pass.
+int64_t shortcaps_route_state_size(const RoutingProblem *p) { return generic::state_size(*p); }
+
 void shortcaps_local_forward(const LocalProblem *p) { DISPATCH(local_forward) }
 void shortcaps_local_backward(const LocalProblem *p) { DISPATCH(local_backward) }
+void shortcaps_squash_forward(const SquashProblem *p) { DISPATCH(squash_forward) }
+void shortcaps_squash_backward(const SquashProblem *p) { DISPATCH(squash_backward) }
 }

@@ -47,6 +47,25 @@ static inline V smaller(V a, V b) {
     return a > b ? b : a;
 }
 
+// The first `used` lanes from or to memory. A whole vector, nearly always the case, is one instruction.
+template <class Real>
+static inline Vector<Real> load_lanes(const Real *from, int used) {
+    Vector<Real> x{};
+    if (used == Lanes<Real>::count)
+        std::memcpy(&x, from, sizeof x);
+    else
+        for (int lane = 0; lane < used; ++lane) x[lane] = from[lane];
+    return x;
+}
+
+template <class Real>
+static inline void store_lanes(Real *to, Vector<Real> x, int used) {
+    if (used == Lanes<Real>::count)
+        std::memcpy(to, &x, sizeof x);
+    else
+        for (int lane = 0; lane < used; ++lane) to[lane] = x[lane];
+}
+
 template <class Real, class Function>
 static inline Vector<Real> each_lane(Vector<Real> x, Function f) {
     Vector<Real> y{};
@@ -61,6 +80,71 @@ static inline Real sum_of_lanes(Vector<Real> x) {
     for (int half = Lanes<Real>::count / 2; half > 0; half /= 2)
         for (int lane = 0; lane < half; ++lane) parts[lane] += parts[lane + half];
     return parts[0];
+}
+
+// Two rows of a square of numbers, with their off-diagonal blocks of `STEP` columns exchanged: which of the two is wanted.
+template <int STEP, bool SECOND, class Real>
+static inline Vector<Real> exchanged(Vector<Real> a, Vector<Real> b) {
+    constexpr int lanes = Lanes<Real>::count;
+#if defined(__clang__)
+    Vector<Real> result{};
+    for (int j = 0; j < lanes; ++j) result[j] = (j & STEP) ? b[SECOND ? j : j - STEP] : a[SECOND ? j + STEP : j];
+    return result;
+#else
+    typename Lanes<Real>::Integers from{};
+    for (int j = 0; j < lanes; ++j) from[j] = (j & STEP) ? lanes + (SECOND ? j : j - STEP) : (SECOND ? j + STEP : j);
+    return __builtin_shuffle(a, b, from);
+#endif
+}
+
+template <int STEP, class Real>
+static inline void exchange_blocks(Vector<Real> *rows) {
+    for (int i = 0; i < Lanes<Real>::count; ++i)
+        if (!(i & STEP)) {
+            const Vector<Real> a = rows[i], b = rows[i + STEP];
+            rows[i] = exchanged<STEP, false, Real>(a, b);
+            rows[i + STEP] = exchanged<STEP, true, Real>(a, b);
+        }
+}
+
+// A square of numbers, one row for each lane, turned into columns, in place.
+template <class Real>
+static inline void transpose(Vector<Real> *rows) {
+    constexpr int lanes = Lanes<Real>::count;
+    exchange_blocks<1, Real>(rows);
+    if constexpr (lanes > 2) exchange_blocks<2, Real>(rows);
+    if constexpr (lanes > 4) exchange_blocks<4, Real>(rows);
+    if constexpr (lanes > 8) exchange_blocks<8, Real>(rows);
+}
+
+// `count` numbers side by side for each of LANES rows, turned into vectors: target[n · step][lane] = row(lane)[n].
+template <class Real, class Row>
+static inline void gather_rows(Row row, int64_t count, Vector<Real> *target, int64_t step) {
+    constexpr int lanes = Lanes<Real>::count;
+    const int64_t whole = count / lanes * lanes;
+    for (int64_t n = 0; n < whole; n += lanes) {
+        Vector<Real> square[lanes];
+        for (int lane = 0; lane < lanes; ++lane) std::memcpy(&square[lane], row(lane) + n, sizeof square[lane]);
+        transpose<Real>(square);
+        for (int j = 0; j < lanes; ++j) target[(n + j) * step] = square[j];
+    }
+    for (int64_t n = whole; n < count; ++n)
+        for (int lane = 0; lane < lanes; ++lane) target[n * step][lane] = row(lane)[n];
+}
+
+// The way back, for the first `used` lanes.
+template <class Real, class Row>
+static inline void scatter_rows(const Vector<Real> *source, int64_t step, int64_t count, int used, Row row) {
+    constexpr int lanes = Lanes<Real>::count;
+    const int64_t whole = count / lanes * lanes;
+    for (int64_t n = 0; n < whole; n += lanes) {
+        Vector<Real> square[lanes];
+        for (int j = 0; j < lanes; ++j) square[j] = source[(n + j) * step];
+        transpose<Real>(square);
+        for (int lane = 0; lane < used; ++lane) std::memcpy(row(lane) + n, &square[lane], sizeof square[lane]);
+    }
+    for (int64_t n = whole; n < count; ++n)
+        for (int lane = 0; lane < used; ++lane) row(lane)[n] = source[n * step][lane];
 }
 
 // exp and log in float32: range reduction and the minimax polynomials of the Cephes library, below 2 units in the last
@@ -129,16 +213,24 @@ static inline Vector<Real> square_root(Vector<Real> x) {
 }
 
 template <class Real>
-static inline Vector<Real> sigmoid(Vector<Real> x) {
-    return each_lane<Real>(x, [](Real value) {
-        Real small = std::exp(-std::fabs(value));
-        return (value >= 0 ? Real(1) : small) / (1 + small);
-    });
+static inline Vector<Real> magnitude(Vector<Real> x) {
+    return x < 0 ? -x : x;
 }
 
 template <class Real>
+static inline Vector<Real> sigmoid(Vector<Real> x) {
+    const Vector<Real> small = exponential(-magnitude<Real>(x));
+    return (x < 0 ? small : splat<Real>(1)) / (1 + small);
+}
+
+// Its absolute error counts, as it is added to other logarithms: ln(1 + small) needs no more care.
+template <class Real>
 static inline Vector<Real> log_sigmoid(Vector<Real> x) {
-    return each_lane<Real>(x, [](Real value) {
-        return (value < 0 ? value : Real(0)) - std::log1p(std::exp(-std::fabs(value)));
-    });
+    return (x < 0 ? x : Vector<Real>{}) - logarithm(1 + exponential(-magnitude<Real>(x)));
+}
+
+// How many threads a piece of work of so many vector operations is worth.
+static inline int threads_for(int64_t threads, int64_t tasks, int64_t operations) {
+    const int64_t worth = operations / std::max<int64_t>(shortcaps_work_per_thread, 1);
+    return static_cast<int>(std::max<int64_t>(1, std::min({threads, tasks, worth})));
 }

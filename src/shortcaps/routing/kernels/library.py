@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from functools import reduce
 from pathlib import Path
 
 import torch
@@ -17,13 +18,23 @@ class RoutingProblem(ctypes.Structure):
     """Field by field what `routing.h` declares."""
 
     _fields_ = (
-        [(name, ctypes.c_int64) for name in ("kind", "iterations", "activate", "threads", "is_double")]
+        [(name, ctypes.c_int64) for name in ("kind", "iterations", "activate", "keep_state", "threads", "is_double")]
         + [(name, ctypes.c_int64) for name in ("batch", "groups", "members", "outputs", "rows", "cols")]
         + [("pose_strides", ctypes.c_int64 * 5)]
         + [(name, ctypes.c_double) for name in ("fuzziness", "sharpness", "floor")]
         + [
             (name, ctypes.c_void_p)
-            for name in ("poses", "transforms", "start", "activations", "beta", "beta_use", "pose", "activation")
+            for name in (
+                "poses",
+                "transforms",
+                "start",
+                "activations",
+                "beta",
+                "beta_use",
+                "pose",
+                "activation",
+                "state",
+            )
         ]
         + [
             (name, ctypes.c_void_p)
@@ -49,8 +60,22 @@ class LocalProblem(ctypes.Structure):
         + [(name, ctypes.c_int64) for name in ("batch", "cols", "channels", "rows", "height", "width")]
         + [(name, ctypes.c_int64) for name in ("kernel_height", "kernel_width", "stride", "out_height", "out_width")]
         + [("map_strides", ctypes.c_int64 * 6)]
-        + [(name, ctypes.c_void_p) for name in ("maps", "transform", "out", "out_grad", "maps_grad", "transform_grad")]
+        + [
+            (name, ctypes.c_void_p)
+            for name in ("maps", "transform", "scale", "out", "out_grad", "maps_grad", "transform_grad")
+        ]
     )
+
+
+class SquashProblem(ctypes.Structure):
+    """Field by field what `local.h` declares."""
+
+    _fields_ = [(name, ctypes.c_int64) for name in ("threads", "is_double", "cols", "channels", "rows", "places")] + [
+        (name, ctypes.c_void_p) for name in ("poses", "out", "out_grad", "poses_grad")
+    ]
+
+
+PROBLEMS: dict[str, type[ctypes.Structure]] = {"route": RoutingProblem, "local": LocalProblem, "squash": SquashProblem}
 
 
 def _load() -> ctypes.CDLL | None:
@@ -62,10 +87,14 @@ def _load() -> ctypes.CDLL | None:
     except OSError:
         return None
     library.shortcaps_problem_sizes.restype = ctypes.c_int64
-    if library.shortcaps_problem_sizes() != ctypes.sizeof(RoutingProblem) * 1000 + ctypes.sizeof(LocalProblem):
+    if library.shortcaps_problem_sizes() != reduce(
+        lambda sizes, kind: sizes * 1000 + ctypes.sizeof(kind), PROBLEMS.values(), 0
+    ):
         return None
     library.shortcaps_variant.restype = ctypes.c_char_p
-    for name, problem in (("route", RoutingProblem), ("local", LocalProblem)):
+    library.shortcaps_route_state_size.restype = ctypes.c_int64
+    library.shortcaps_route_state_size.argtypes = [ctypes.POINTER(RoutingProblem)]
+    for name, problem in PROBLEMS.items():
         for direction in ("forward", "backward"):
             function = getattr(library, f"shortcaps_{name}_{direction}")
             function.restype, function.argtypes = None, [ctypes.POINTER(problem)]
@@ -100,6 +129,18 @@ def takes(*tensors: Tensor) -> bool:
         and not torch.compiler.is_exporting()
         and IS_THERE
     )
+
+
+def goes_back(*tensors: Tensor | None) -> bool:
+    """Whether a gradient will be wanted through what is computed from these."""
+    return torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)
+
+
+def is_plain(*tensors: Tensor | None) -> bool:
+    """Whether nothing is traced and nothing goes back. PyTorch then need not know of a call: for one image, its
+    book-keeping takes as long as the work."""
+    ordinary = all(tensor is None or type(tensor) in (Tensor, torch.nn.Parameter) for tensor in tensors)
+    return ordinary and not torch.compiler.is_compiling() and not goes_back(*tensors)
 
 
 def without_gaps(tensor: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 // The depth-wise capsule convolution, Eq. (3), for a block of samples, one column of the poses and one channel at a time:
-// a plain convolution whose every multiply–add is a vector of samples and a broadcast number.
+// a plain convolution whose every multiply–add is a vector of samples and a broadcast number. And squash, for the maps that
+// attention and dynamic routing pass from layer to layer.
 //
 // This file is compiled once for each instruction set; `VARIANT` names the namespace.
 
@@ -33,29 +34,32 @@ class Convolution {
   public:
     explicit Convolution(const LocalProblem &problem)
         : p(problem), taps(p.kernel_height * p.kernel_width), column(p.rows * p.height * p.width) {
-        storage.resize((2 * column + taps * p.rows * p.rows + p.rows + 1) * sizeof(V) + 64);
+        storage.resize((2 * column + taps * p.rows * p.rows + p.rows + p.height * p.width + 1) * sizeof(V) + 64);
         auto start = (reinterpret_cast<uintptr_t>(storage.data()) + 63) / 64 * 64;
         x = reinterpret_cast<V *>(start);
         by_x = x + column;
         by_transform = by_x + column;
         values = by_transform + taps * p.rows * p.rows;
+        factors = values + p.rows;
     }
 
     void forward(int64_t n, int64_t c, int64_t first) {
         load(n, c, first);
+        apply_scale(x, n, first);
         const int lanes = lanes_used(first);
         for (int64_t i = 0; i < p.out_height; ++i)
             for (int64_t j = 0; j < p.out_width; ++j) {
                 for (int r = 0; r < rows(); ++r) values[r] = V{};
                 for (int64_t w = 0; w < p.kernel_height; ++w)
                     for (int64_t h = 0; h < p.kernel_width; ++h) {
-                        const Real *T = transform(n, w, h);
-                        const V *place = at(x, i * p.stride + w, j * p.stride + h);
-                        for (int k = 0; k < rows(); ++k)
-                            for (int r = 0; r < rows(); ++r) values[r] += place[k] * T[r * rows() + k];
+                        const Real *__restrict T = transform(n, w, h);
+                        const V *__restrict place = at(x, i * p.stride + w, j * p.stride + h);
+                        V *__restrict sums = values;
+                        for (int r = 0; r < rows(); ++r)
+                            for (int k = 0; k < rows(); ++k) sums[r] += place[k] * T[r * rows() + k];
                     }
                 for (int r = 0; r < rows(); ++r)
-                    std::memcpy(out(p.out, n, c, r, i, j) + first, &values[r], lanes * sizeof(Real));
+                    store_lanes<Real>(out(p.out, n, c, r, i, j) + first, values[r], lanes);
             }
     }
 
@@ -63,29 +67,21 @@ class Convolution {
 
     void backward(int64_t n, int64_t c, int64_t first) {
         load(n, c, first);
+        apply_scale(x, n, first);
         std::memset(static_cast<void *>(by_x), 0, column * sizeof(V));
         const int lanes = lanes_used(first);
         for (int64_t i = 0; i < p.out_height; ++i)
             for (int64_t j = 0; j < p.out_width; ++j) {
-                for (int r = 0; r < rows(); ++r) {
-                    values[r] = V{};
-                    std::memcpy(&values[r], out(p.out_grad, n, c, r, i, j) + first, lanes * sizeof(Real));
-                }
-                V *gradient = by_transform;
+                for (int r = 0; r < rows(); ++r)
+                    values[r] = load_lanes<Real>(out(p.out_grad, n, c, r, i, j) + first, lanes);
                 for (int64_t w = 0; w < p.kernel_height; ++w)
-                    for (int64_t h = 0; h < p.kernel_width; ++h) {
-                        const Real *T = transform(n, w, h);
-                        const V *place = at(x, i * p.stride + w, j * p.stride + h);
-                        V *by_place = at(by_x, i * p.stride + w, j * p.stride + h);
-                        for (int k = 0; k < rows(); ++k) {
-                            V sum = by_place[k];
-                            for (int r = 0; r < rows(); ++r) sum += values[r] * T[r * rows() + k];
-                            by_place[k] = sum;
-                        }
-                        for (int r = 0; r < rows(); ++r)
-                            for (int k = 0; k < rows(); ++k) *gradient++ += values[r] * place[k];
-                    }
+                    for (int64_t h = 0; h < p.kernel_width; ++h)
+                        backward_of_tap(
+                            transform(n, w, h), at(x, i * p.stride + w, j * p.stride + h), values,
+                            at(by_x, i * p.stride + w, j * p.stride + h),
+                            by_transform + (w * p.kernel_width + h) * rows() * rows());
             }
+        apply_scale(by_x, n, first);
         store_gradient(n, c, first);
     }
 
@@ -97,10 +93,23 @@ class Convolution {
     const LocalProblem &p;
     const int64_t taps, column;
     std::vector<char> storage;
-    V *x, *by_x, *by_transform, *values;
+    V *x, *by_x, *by_transform, *values, *factors;
+
+    void backward_of_tap(
+        const Real *__restrict T, const V *__restrict place, const V *__restrict by_out, V *__restrict by_place,
+        V *__restrict by_tap) const {
+        for (int k = 0; k < rows(); ++k) {
+            V sum = by_place[k];
+            for (int r = 0; r < rows(); ++r) sum += by_out[r] * T[r * rows() + k];
+            by_place[k] = sum;
+        }
+        for (int r = 0; r < rows(); ++r)
+            for (int k = 0; k < rows(); ++k) by_tap[r * rows() + k] += by_out[r] * place[k];
+    }
 
     int rows() const { return ROWS ? ROWS : static_cast<int>(p.rows); }
     int lanes_used(int64_t first) const { return static_cast<int>(std::min<int64_t>(LANES, p.batch - first)); }
+    bool batch_is_innermost() const { return p.map_strides[0] == 1 && (p.batch > 1 || p.map_strides[5] != 1); }
     // Scratch is (height, width, rows), so that a tap reads `rows` vectors side by side.
     V *at(V *scratch, int64_t y, int64_t x_) const { return scratch + (y * p.width + x_) * rows(); }
     const Real *transform(int64_t n, int64_t w, int64_t h) const {
@@ -119,51 +128,70 @@ class Convolution {
         const int64_t *s = p.map_strides;
         const int lanes = lanes_used(first);
         const Real *source = static_cast<const Real *>(p.maps) + c * s[1] + n * s[2];
-        if (lanes < LANES) std::memset(static_cast<void *>(x), 0, column * sizeof(V));
-        if (s[0] == 1) {
+        if (batch_is_innermost()) {
             for (int64_t y = 0; y < p.height; ++y)
                 for (int64_t z = 0; z < p.width; ++z)
                     for (int k = 0; k < rows(); ++k)
-                        std::memcpy(at(x, y, z) + k, source + k * s[3] + y * s[4] + z * s[5] + first, lanes * sizeof(Real));
+                        at(x, y, z)[k] = load_lanes<Real>(source + k * s[3] + y * s[4] + z * s[5] + first, lanes);
             return;
         }
-        Real *numbers = reinterpret_cast<Real *>(x);
-        for (int lane = 0; lane < lanes; ++lane)
-            for (int k = 0; k < rows(); ++k)
-                for (int64_t y = 0; y < p.height; ++y) {
-                    const Real *line = source + (first + lane) * s[0] + k * s[3] + y * s[4];
-                    Real *target = numbers + (y * p.width * rows() + k) * LANES + lane;
-                    for (int64_t z = 0; z < p.width; ++z) target[z * rows() * LANES] = line[z * s[5]];
-                }
+        // Lanes beyond the batch repeat its last sample; their gradients are zeros.
+        for (int k = 0; k < rows(); ++k)
+            for_each_run([&](int64_t y, int64_t count) {
+                const Real *line = source + k * s[3] + y * s[4];
+                auto row = [&](int lane) { return line + std::min(first + lane, p.batch - 1) * s[0]; };
+                gather_rows<Real>(row, count, at(x, y, 0) + k, rows());
+            });
+    }
+
+    // Lines of a map that lie side by side are one run: calls body(first line, numbers).
+    template <class Body>
+    void for_each_run(Body body) const {
+        if (p.map_strides[4] == p.width) return body(0, p.height * p.width);
+        for (int64_t y = 0; y < p.height; ++y) body(y, p.width);
+    }
+
+    // Multiplies every capsule by the number it is to be scaled by.
+    void apply_scale(V *scratch, int64_t n, int64_t first) const {
+        if (!p.scale) return;
+        const int64_t places = p.height * p.width;
+        const Real *scale = static_cast<const Real *>(p.scale) + n * places;
+        gather_rows<Real>(
+            [&](int lane) { return scale + std::min(first + lane, p.batch - 1) * p.channels * places; }, places, factors, 1);
+        for (int64_t place = 0; place < places; ++place)
+            for (int k = 0; k < rows(); ++k) scratch[place * rows() + k] *= factors[place];
     }
 
     void store_gradient(int64_t n, int64_t c, int64_t first) {
         const int64_t *s = p.map_strides;
         const int lanes = lanes_used(first);
         Real *target = static_cast<Real *>(p.maps_grad) + c * s[1] + n * s[2];
-        if (s[0] == 1) {
+        if (batch_is_innermost()) {
             for (int64_t y = 0; y < p.height; ++y)
                 for (int64_t z = 0; z < p.width; ++z)
                     for (int k = 0; k < rows(); ++k)
-                        std::memcpy(target + k * s[3] + y * s[4] + z * s[5] + first, at(by_x, y, z) + k, lanes * sizeof(Real));
+                        store_lanes<Real>(target + k * s[3] + y * s[4] + z * s[5] + first, at(by_x, y, z)[k], lanes);
             return;
         }
-        const Real *numbers = reinterpret_cast<const Real *>(by_x);
-        for (int lane = 0; lane < lanes; ++lane)
-            for (int k = 0; k < rows(); ++k)
-                for (int64_t y = 0; y < p.height; ++y) {
-                    Real *line = target + (first + lane) * s[0] + k * s[3] + y * s[4];
-                    const Real *source = numbers + (y * p.width * rows() + k) * LANES + lane;
-                    for (int64_t z = 0; z < p.width; ++z) line[z * s[5]] = source[z * rows() * LANES];
-                }
+        for (int k = 0; k < rows(); ++k)
+            for_each_run([&](int64_t y, int64_t count) {
+                Real *line = target + k * s[3] + y * s[4];
+                auto row = [&](int lane) { return line + (first + lane) * s[0]; };
+                scatter_rows<Real>(at(by_x, y, 0) + k, rows(), count, lanes, row);
+            });
     }
 };
 
+// Roughly what one block, column and channel costs.
+int64_t operations(const LocalProblem &p) {
+    return p.rows * p.height * p.width + p.out_height * p.out_width * p.kernel_height * p.kernel_width * p.rows * p.rows;
+}
+
 template <class Real, int ROWS>
 void local_forward_of(const LocalProblem &p) {
-    const int64_t lanes = Lanes<Real>::count, blocks = (p.batch + lanes - 1) / lanes;
+    const int64_t lanes = Lanes<Real>::count, blocks = (p.batch + lanes - 1) / lanes, tasks = blocks * p.channels * p.cols;
 #ifdef _OPENMP
-#pragma omp parallel num_threads(static_cast<int>(p.threads))
+#pragma omp parallel num_threads(threads_for(p.threads, tasks, tasks * operations(p)))
 #endif
     {
         Convolution<Real, ROWS> convolution(p);
@@ -182,7 +210,7 @@ void local_backward_of(const LocalProblem &p) {
     const int64_t parts = std::min(LOCAL_PARTS, blocks), size = p.kernel_height * p.kernel_width * p.rows * p.rows;
     std::vector<Real> sums(p.channels * parts * size, Real(0));
 #ifdef _OPENMP
-#pragma omp parallel num_threads(static_cast<int>(p.threads))
+#pragma omp parallel num_threads(threads_for(p.threads, p.channels * parts, blocks * p.channels * p.cols * operations(p)))
 #endif
     {
         Convolution<Real, ROWS> convolution(p);
@@ -206,7 +234,80 @@ void local_backward_of(const LocalProblem &p) {
         }
 }
 
+// squash(s) = s n / (1 + n²) with n = ‖s‖. A run of places of one channel at a time, short enough to stay in the cache
+// while it is gone through twice.
+template <class Real>
+class Squash {
+    typedef Vector<Real> V;
+    static constexpr int64_t LANES = Lanes<Real>::count, RUN = 16 * LANES;
+
+  public:
+    explicit Squash(const SquashProblem &problem) : p(problem), numbers(p.cols * p.rows) {}
+
+    void run(bool backward) {
+        const int64_t runs = (p.places + RUN - 1) / RUN;
+#ifdef _OPENMP
+#pragma omp parallel for num_threads(threads_for(p.threads, p.channels * runs, p.channels * p.places * numbers / LANES))
+#endif
+        for (int64_t task = 0; task < p.channels * runs; ++task) {
+            const int64_t first = task % runs * RUN, end = std::min(first + RUN, p.places);
+            for (int64_t place = first; place < end; place += LANES) {
+                const int64_t offset = task / runs * p.rows * p.places + place;
+                const int used = static_cast<int>(std::min(LANES, end - place));
+                backward ? back(offset, used) : forth(offset, used);
+            }
+        }
+    }
+
+  private:
+    const SquashProblem &p;
+    const int64_t numbers;
+
+    // The number n of a pose, n counting its columns and within them its rows.
+    int64_t at(int64_t n) const { return (n / p.rows * p.channels * p.rows + n % p.rows) * p.places; }
+    static V load(const void *from, int64_t index, int used) {
+        return load_lanes<Real>(static_cast<const Real *>(from) + index, used);
+    }
+    static void store(void *to, int64_t index, V x, int used) { store_lanes<Real>(static_cast<Real *>(to) + index, x, used); }
+
+    void forth(int64_t offset, int used) const {
+        V squared{};
+        for (int64_t n = 0; n < numbers; ++n) {
+            const V x = load(p.poses, offset + at(n), used);
+            squared += x * x;
+        }
+        const V factor = square_root<Real>(squared) / (1 + squared);
+        for (int64_t n = 0; n < numbers; ++n)
+            store(p.out, offset + at(n), load(p.poses, offset + at(n), used) * factor, used);
+    }
+
+    void back(int64_t offset, int used) const {
+        const V tiny = splat<Real>(std::numeric_limits<Real>::min());
+        V squared{}, along{};
+        for (int64_t n = 0; n < numbers; ++n) {
+            const V x = load(p.poses, offset + at(n), used);
+            squared += x * x;
+            along += x * load(p.out_grad, offset + at(n), used);
+        }
+        const V length = square_root<Real>(squared), below = 1 / (1 + squared), factor = length * below;
+        const V inverse = squared > tiny ? 1 / larger(length, tiny) : V{};
+        along *= (1 - squared) * below * below * inverse;
+        for (int64_t n = 0; n < numbers; ++n) {
+            const V x = load(p.poses, offset + at(n), used), gradient = load(p.out_grad, offset + at(n), used);
+            store(p.poses_grad, offset + at(n), gradient * factor + x * along, used);
+        }
+    }
+};
+
 }  // namespace
+
+void squash_forward(const SquashProblem &p) {
+    return p.is_double ? Squash<double>(p).run(false) : Squash<float>(p).run(false);
+}
+
+void squash_backward(const SquashProblem &p) {
+    return p.is_double ? Squash<double>(p).run(true) : Squash<float>(p).run(true);
+}
 
 void local_forward(const LocalProblem &p) {
     if (p.is_double) return p.rows == 4 ? local_forward_of<double, 4>(p) : local_forward_of<double, 0>(p);

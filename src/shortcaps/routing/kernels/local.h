@@ -1,7 +1,9 @@
-// The arguments of the depth-wise capsule convolution, shared with the Python side (kernels/library.py) field by field.
+// The arguments of the depth-wise capsule convolution and of squash, shared with the Python side (kernels/library.py) field by field.
 #pragma once
 
 #include <cstdint>
+
+extern int64_t shortcaps_work_per_thread;
 
 // Maps are (batch, cols, channels, rows, height, width) with any strides, and so is their gradient, with the same strides.
 // What comes out, and its gradient, lie with the batch innermost: (cols, channels, rows, out_height, out_width, batch).
@@ -13,9 +15,22 @@ struct LocalProblem {
 
     const void *maps;
     const void *transform;  // (channels, kernel_height, kernel_width, rows, rows)
+    const void *scale;      // (batch, channels, height, width): each capsule is scaled by its number first. Null: by none
     void *out;
 
     const void *out_grad;
     void *maps_grad;
     void *transform_grad;
+};
+
+// Poses lie as (cols, channels, rows, places): every pose of a channel and place, over cols and rows, is squashed.
+struct SquashProblem {
+    int64_t threads, is_double;
+    int64_t cols, channels, rows, places;
+
+    const void *poses;
+    void *out;
+
+    const void *out_grad;
+    void *poses_grad;
 };

@@ -1,7 +1,7 @@
-"""`shortcaps::pre_vote`: the depth-wise capsule convolution as one PyTorch operator, with its gradient.
+"""`shortcaps::pre_vote`, the depth-wise capsule convolution, and `shortcaps::squash`: PyTorch operators with gradients.
 
-Its result lies in memory with the batch innermost, which is the order the native routing reads fastest; its shape is that
-of any capsule map.
+Their results lie in memory with the batch innermost, which is the order the native routing reads fastest; the shape is
+that of any capsule map.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shortcaps.routing.kernels.library import LocalProblem, address, native, without_gaps
+from shortcaps.routing.kernels.library import LocalProblem, SquashProblem, address, is_plain, native, without_gaps
 
 
 def batch_innermost(maps: Tensor) -> Tensor:
@@ -26,7 +26,13 @@ def _empty_result(maps: Tensor, transform: Tensor, stride: int) -> Tensor:
     return maps.new_empty((cols, channels, rows, out_height, out_width, batch)).movedim(-1, 0)
 
 
-def _problem(maps: Tensor, transform: Tensor, stride: int, result: Tensor) -> LocalProblem:
+def _readable(maps: Tensor) -> Tensor:
+    """Maps in whose memory either the samples or the numbers of a line lie side by side."""
+    maps = without_gaps(maps)
+    return maps if maps.stride(0) == 1 or maps.stride(5) == 1 or maps.shape[5] == 1 else maps.contiguous()
+
+
+def _problem(maps: Tensor, transform: Tensor, scale: Tensor | None, stride: int, result: Tensor) -> LocalProblem:
     batch, cols, channels, rows, height, width = maps.shape
     return LocalProblem(
         threads=torch.get_num_threads(),
@@ -45,37 +51,47 @@ def _problem(maps: Tensor, transform: Tensor, stride: int, result: Tensor) -> Lo
         map_strides=(ctypes.c_int64 * 6)(*maps.stride()),
         maps=address(maps),
         transform=address(transform),
+        scale=address(scale),
     )
 
 
-@torch.library.custom_op("shortcaps::pre_vote", mutates_args=(), device_types="cpu")
-def pre_vote_op(maps: Tensor, transform: Tensor, stride: int) -> Tensor:
-    """Eq. (3): maps (batch, cols, channels, rows, height, width), transform (channels, kernel, kernel, rows, rows)."""
+def pre_vote_natively(maps: Tensor, transform: Tensor, scale: Tensor | None, stride: int) -> Tensor:
+    """Eq. (3): maps (batch, cols, channels, rows, height, width), transform (channels, kernel, kernel, rows, rows).
+
+    scale: (batch, channels, height, width), what each capsule is multiplied by first; it has no gradient
+    """
     library = native()
     assert library is not None, "called only where the library is there"
     result = _empty_result(maps, transform, stride)
     if maps.shape[0]:
-        maps, transform = without_gaps(maps), transform.contiguous()
-        problem = _problem(maps, transform, stride, result)
+        maps, transform = _readable(maps), transform.contiguous()
+        scale = None if scale is None else scale.contiguous()
+        problem = _problem(maps, transform, scale, stride, result)
         problem.out = address(result)
         library.shortcaps_local_forward(problem)
     return result
 
 
+pre_vote_op = torch.library.custom_op("shortcaps::pre_vote", pre_vote_natively, mutates_args=(), device_types="cpu")
+
+
 @pre_vote_op.register_fake
-def _result_shape(maps: Tensor, transform: Tensor, stride: int) -> Tensor:
+def _result_shape(maps: Tensor, transform: Tensor, scale: Tensor | None, stride: int) -> Tensor:
     return _empty_result(maps, transform, stride)
 
 
 @torch.library.custom_op("shortcaps::pre_vote_backward", mutates_args=(), device_types="cpu")
-def pre_vote_backward_op(result_grad: Tensor, maps: Tensor, transform: Tensor, stride: int) -> tuple[Tensor, Tensor]:
+def pre_vote_backward_op(
+    result_grad: Tensor, maps: Tensor, transform: Tensor, scale: Tensor | None, stride: int
+) -> tuple[Tensor, Tensor]:
     library = native()
     assert library is not None, "called only where the library is there"
-    maps, transform = without_gaps(maps), transform.contiguous()
+    maps, transform = _readable(maps), transform.contiguous()
+    scale = None if scale is None else scale.contiguous()
     maps_grad, transform_grad = torch.empty_like(maps), torch.zeros_like(transform)
     if maps.shape[0]:
         result_grad = batch_innermost(result_grad)
-        problem = _problem(maps, transform, stride, result_grad)
+        problem = _problem(maps, transform, scale, stride, result_grad)
         problem.out_grad = address(result_grad)
         problem.maps_grad, problem.transform_grad = address(maps_grad), address(transform_grad)
         library.shortcaps_local_backward(problem)
@@ -83,17 +99,99 @@ def pre_vote_backward_op(result_grad: Tensor, maps: Tensor, transform: Tensor, s
 
 
 @pre_vote_backward_op.register_fake
-def _gradient_shapes(result_grad: Tensor, maps: Tensor, transform: Tensor, stride: int) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(without_gaps(maps)), torch.empty_like(transform.contiguous())
+def _gradient_shapes(
+    result_grad: Tensor, maps: Tensor, transform: Tensor, scale: Tensor | None, stride: int
+) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(_readable(maps)), torch.empty_like(transform.contiguous())
 
 
-def _setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, int], output: Tensor) -> None:
-    maps, transform, ctx.stride = inputs
-    ctx.save_for_backward(maps, transform)
+def _setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor | None, int], output: Tensor) -> None:
+    maps, transform, scale, ctx.stride = inputs
+    ctx.save_for_backward(maps, transform, scale)
 
 
-def _backward(ctx: Any, result_grad: Tensor) -> tuple[Tensor, Tensor, None]:
-    return *torch.ops.shortcaps.pre_vote_backward(result_grad, *ctx.saved_tensors, ctx.stride), None
+def _backward(ctx: Any, result_grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
+    return *torch.ops.shortcaps.pre_vote_backward(result_grad, *ctx.saved_tensors, ctx.stride), None, None
 
 
 pre_vote_op.register_autograd(_backward, setup_context=_setup_context)
+
+
+def _squash_problem(poses: Tensor) -> SquashProblem:
+    batch, cols, channels, rows, height, width = poses.shape
+    return SquashProblem(
+        threads=torch.get_num_threads(),
+        is_double=poses.dtype == torch.float64,
+        cols=cols,
+        channels=channels,
+        rows=rows,
+        places=height * width * batch,
+        poses=address(poses),
+    )
+
+
+def _like_with_batch_innermost(maps: Tensor) -> Tensor:
+    return maps.new_empty((*maps.shape[1:], maps.shape[0])).movedim(-1, 0)
+
+
+def squash_natively(maps: Tensor) -> Tensor:
+    """`squash` of every pose of capsule maps (batch, cols, channels, rows, height, width)."""
+    library = native()
+    assert library is not None, "called only where the library is there"
+    result = _like_with_batch_innermost(maps)
+    if maps.numel():
+        maps = batch_innermost(maps)
+        problem = _squash_problem(maps)
+        problem.out = address(result)
+        library.shortcaps_squash_forward(problem)
+    return result
+
+
+squash_op = torch.library.custom_op("shortcaps::squash", squash_natively, mutates_args=(), device_types="cpu")
+
+
+@squash_op.register_fake
+def _squash_shape(maps: Tensor) -> Tensor:
+    return _like_with_batch_innermost(maps)
+
+
+@torch.library.custom_op("shortcaps::squash_backward", mutates_args=(), device_types="cpu")
+def squash_backward_op(result_grad: Tensor, maps: Tensor) -> Tensor:
+    library = native()
+    assert library is not None, "called only where the library is there"
+    gradient = _like_with_batch_innermost(maps)
+    if maps.numel():
+        maps, result_grad = batch_innermost(maps), batch_innermost(result_grad)
+        problem = _squash_problem(maps)
+        problem.out_grad, problem.poses_grad = address(result_grad), address(gradient)
+        library.shortcaps_squash_backward(problem)
+    return gradient
+
+
+@squash_backward_op.register_fake
+def _squash_gradient_shape(result_grad: Tensor, maps: Tensor) -> Tensor:
+    return _like_with_batch_innermost(maps)
+
+
+def _keep_maps(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _squash_backward(ctx: Any, result_grad: Tensor) -> Tensor:
+    gradient: Tensor = torch.ops.shortcaps.squash_backward(result_grad, *ctx.saved_tensors)
+    return gradient
+
+
+squash_op.register_autograd(_squash_backward, setup_context=_keep_maps)
+
+
+def run_pre_vote(maps: Tensor, transform: Tensor, scale: Tensor | None, stride: int) -> Tensor:
+    """Eq. (3), with as little in between as the situation allows."""
+    operator = pre_vote_natively if is_plain(maps, transform, scale) else torch.ops.shortcaps.pre_vote
+    result: Tensor = operator(maps, transform, scale, stride)
+    return result
+
+
+def run_squash(maps: Tensor) -> Tensor:
+    result: Tensor = (squash_natively if is_plain(maps) else torch.ops.shortcaps.squash)(maps)
+    return result

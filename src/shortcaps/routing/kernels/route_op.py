@@ -1,6 +1,8 @@
 """`shortcaps::route`: a whole routing as one PyTorch operator, with its gradient.
 
 Both operators know their shapes without running (fake rules), so `torch.compile(fullgraph=True)` passes through them.
+What the backward pass needs beside the inputs, the capsules after each turn and a few sums, comes out of the forward pass
+as a third result, the state, if that is asked for.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shortcaps.routing.kernels.library import RoutingProblem, address, native, without_gaps
+from shortcaps.routing.kernels.library import RoutingProblem, address, goes_back, is_plain, native, without_gaps
 
 
 def _problem(
@@ -20,6 +22,7 @@ def _problem(
     kind: int,
     iterations: int,
     activate: bool,
+    keep_state: bool,
     fuzziness: float,
     sharpness: float,
     floor: float,
@@ -30,6 +33,7 @@ def _problem(
         kind=kind,
         iterations=iterations,
         activate=activate,
+        keep_state=keep_state,
         threads=torch.get_num_threads(),
         is_double=poses.dtype == torch.float64,
         batch=batch,
@@ -51,12 +55,35 @@ def _problem(
     )
 
 
+def state_size(kind: int, iterations: int, outputs: int, size: int) -> int:
+    """How many numbers of each sample are kept: what `state_vectors` says in agreement.h, fuzzy.h and em.h."""
+    capsules = outputs * size
+    if kind == 2:
+        return iterations * capsules + (2 * iterations + 1) * outputs
+    if kind == 3:
+        return (2 * iterations + 1) * capsules + 3 * (iterations + 1) * outputs
+    return iterations * capsules
+
+
+def _empty_results(
+    poses: Tensor, transforms: Tensor, kind: int, iterations: int, activate: bool, keep_state: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    batch, _, _, rows, cols = poses.shape
+    outputs = transforms.shape[1]
+    whole_blocks = (batch + 15) // 16 * 16  # no instruction set has more lanes
+    numbers = state_size(kind, iterations, outputs, rows * cols)
+    return (
+        poses.new_empty((batch, outputs, rows, cols)),
+        poses.new_empty((batch, outputs) if activate else (0,)),
+        poses.new_empty((whole_blocks, numbers) if keep_state else (0,)),
+    )
+
+
 def _contiguous(*tensors: Tensor | None) -> list[Any]:
     return [None if tensor is None else tensor.contiguous() for tensor in tensors]
 
 
-@torch.library.custom_op("shortcaps::route", mutates_args=(), device_types="cpu")
-def route_op(
+def route_natively(
     poses: Tensor,
     transforms: Tensor,
     start: Tensor | None,
@@ -66,40 +93,57 @@ def route_op(
     kind: int,
     iterations: int,
     activate: bool,
+    keep_state: bool,
     fuzziness: float,
     sharpness: float,
     floor: float,
-) -> tuple[Tensor, Tensor]:
-    """Poses (batch, outputs, rows, cols) and activations (batch, outputs), or (0,) where they are not asked for."""
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Poses (batch, outputs, rows, cols), activations (batch, outputs) and the state; (0,) for what is not asked for."""
     library = native()
     assert library is not None, "FusedVotes is made only where the library is there"
-    batch, _, _, rows, cols = poses.shape
-    outputs = transforms.shape[1]
-    pose = poses.new_empty((batch, outputs, rows, cols))
-    activation = poses.new_empty((batch, outputs) if activate else (0,))
-    if batch:
+    pose, activation, state = _empty_results(poses, transforms, kind, iterations, activate, keep_state)
+    if batch := poses.shape[0]:
+        state[batch:] = 0  # what lies beyond the last block is never written
         poses = without_gaps(poses)
         others = _contiguous(transforms, start, activations, beta, beta_use)
-        problem = _problem(poses, others, kind, iterations, activate, fuzziness, sharpness, floor)
-        problem.pose, problem.activation = address(pose), address(activation)
+        problem = _problem(poses, others, kind, iterations, activate, keep_state, fuzziness, sharpness, floor)
+        problem.pose, problem.activation, problem.state = address(pose), address(activation), address(state)
         library.shortcaps_route_forward(problem)
+    return pose, activation, state
+
+
+def run_route(
+    poses: Tensor,
+    transforms: Tensor,
+    start: Tensor | None,
+    activations: Tensor | None,
+    beta: Tensor | None,
+    beta_use: Tensor | None,
+    kind: int,
+    iterations: int,
+    activate: bool,
+    *settings: float,
+) -> tuple[Tensor, Tensor]:
+    """Pose and activation, with as little in between as the situation allows."""
+    tensors = (poses, transforms, start, activations, beta, beta_use)
+    operator = route_natively if is_plain(*tensors) else torch.ops.shortcaps.route
+    pose, activation, _ = operator(*tensors, kind, iterations, activate, goes_back(*tensors), *settings)
     return pose, activation
 
 
+route_op = torch.library.custom_op("shortcaps::route", route_natively, mutates_args=(), device_types="cpu")
+
+
 @route_op.register_fake
-def _route_shapes(poses, transforms, start, activations, beta, beta_use, kind, iterations, activate, *_):  # type: ignore[no-untyped-def]
-    batch, _, _, rows, cols = poses.shape
-    outputs = transforms.shape[1]
-    return (
-        poses.new_empty((batch, outputs, rows, cols)),
-        poses.new_empty((batch, outputs) if activate else (0,)),
-    )
+def _route_shapes(poses, transforms, start, activations, beta, beta_use, kind, iterations, activate, keep_state, *_):  # type: ignore[no-untyped-def]
+    return _empty_results(poses, transforms, kind, iterations, activate, keep_state)
 
 
 @torch.library.custom_op("shortcaps::route_backward", mutates_args=(), device_types="cpu")
 def route_backward_op(
     pose_grad: Tensor,
     activation_grad: Tensor,
+    state: Tensor,
     poses: Tensor,
     transforms: Tensor,
     start: Tensor | None,
@@ -120,7 +164,8 @@ def route_backward_op(
     if poses.shape[0]:
         poses = without_gaps(poses)
         others = _contiguous(transforms, start, activations, beta, beta_use)
-        problem = _problem(poses, others, kind, iterations, activate, fuzziness, sharpness, floor)
+        problem = _problem(poses, others, kind, iterations, activate, False, fuzziness, sharpness, floor)
+        problem.state = address(state)
         upstream = _contiguous(pose_grad, activation_grad)
         problem.pose_grad, problem.activation_grad = (address(tensor) for tensor in upstream)
         names = ("poses", "transforms", "start", "activations", "beta", "beta_use")
@@ -134,7 +179,7 @@ def route_backward_op(
 
 
 @route_backward_op.register_fake
-def _gradient_shapes(pose_grad, activation_grad, poses, transforms, start, activations, beta, beta_use, *_):  # type: ignore[no-untyped-def]
+def _gradient_shapes(pose_grad, activation_grad, state, poses, transforms, start, activations, beta, beta_use, *_):  # type: ignore[no-untyped-def]
     return _empty_gradients(poses, transforms, start, activations, beta, beta_use)
 
 
@@ -146,14 +191,21 @@ def _empty_gradients(poses: Tensor, transforms: Tensor, *others: Tensor | None) 
     ]
 
 
-def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    ctx.save_for_backward(*inputs[:6])
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+    state = output[2]
+    ctx.mark_non_differentiable(state)
+    ctx.save_for_backward(*inputs[:6], state)
     ctx.settings = inputs[6:]
 
 
-def _backward(ctx: Any, pose_grad: Tensor, activation_grad: Tensor) -> tuple[Tensor | None, ...]:
-    tensors = ctx.saved_tensors
-    grads = torch.ops.shortcaps.route_backward(pose_grad, activation_grad, *tensors, *ctx.settings)
+def _backward(ctx: Any, pose_grad: Tensor, activation_grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+    *tensors, state = ctx.saved_tensors
+    kind, iterations, activate, kept, *settings = ctx.settings
+    if not kept:
+        state = torch.ops.shortcaps.route(*tensors, kind, iterations, activate, True, *settings)[2]
+    grads = torch.ops.shortcaps.route_backward(
+        pose_grad, activation_grad, state, *tensors, kind, iterations, activate, *settings
+    )
     given = [None if tensor is None else gradient for tensor, gradient in zip(tensors, grads, strict=True)]
     return (*given, *(None for _ in ctx.settings))
 

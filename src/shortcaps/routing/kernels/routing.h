@@ -3,12 +3,14 @@
 
 #include <cstdint>
 
+extern int64_t shortcaps_work_per_thread;
+
 enum RoutingKind : int64_t { ATTENTION = 0, DYNAMIC = 1, FUZZY = 2, EM = 3 };
 
 // Poses are (batch, groups, members, rows, cols) with any strides; everything else is contiguous. Null: not given, or not
 // wanted. A gradient has the layout of what it is the gradient of.
 struct RoutingProblem {
-    int64_t kind, iterations, activate, threads, is_double;
+    int64_t kind, iterations, activate, keep_state, threads, is_double;
     int64_t batch, groups, members, outputs, rows, cols;
     int64_t pose_strides[5];
     double fuzziness, sharpness, floor;
@@ -22,6 +24,7 @@ struct RoutingProblem {
 
     void *pose;        // (batch, outputs, rows, cols)
     void *activation;  // (batch, outputs)
+    void *state;       // (batch rounded up to 16, shortcaps_state_size): written where keep_state is set, read backward
 
     const void *pose_grad;        // of the loss by `pose`
     const void *activation_grad;  // of the loss by `activation`
