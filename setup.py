@@ -13,7 +13,7 @@ from setuptools.errors import CompileError
 
 KERNELS = Path("src/shortcaps/routing/kernels")
 SOURCES = ["routing.cpp", "local.cpp"]
-FLAGS = ["-O3", "-std=c++17", "-fPIC", "-fno-math-errno", "-ffp-contract=fast"]
+FLAGS = ["-O3", "-funroll-loops", "-std=c++17", "-fPIC", "-fno-math-errno", "-ffp-contract=fast"]
 # One copy of the kernels for each instruction set; which of them runs is decided on the user's machine.
 VARIANTS = {"generic": []}
 if platform.machine().lower() in ("x86_64", "amd64"):

@@ -173,6 +173,7 @@ def test_the_operators_of_a_local_block_are_registered_properly() -> None:
     maps = torch.randn(3, 4, 2, 4, 5, 5, requires_grad=True)
     for scale in (None, torch.rand(3, 2, 5, 5)):
         torch.library.opcheck(torch.ops.shortcaps.pre_vote.default, (maps, torch.randn(2, 3, 3, 4, 4), scale, 1))
+    torch.library.opcheck(torch.ops.shortcaps.mix.default, (torch.randn(5, 2, requires_grad=True), maps))
     torch.library.opcheck(torch.ops.shortcaps.squash.default, (maps,))
 
 

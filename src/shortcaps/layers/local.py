@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from shortcaps.layers.maps import check_maps, mix_with_batch_innermost, squash_map
-from shortcaps.routing.kernels.local_op import run_pre_vote, run_squash
+from shortcaps.layers.maps import check_maps, squash_map
+from shortcaps.routing.kernels.local_op import run_mix, run_pre_vote
 from shortcaps.routing.paths import check_path, runs_natively
 
 
@@ -48,13 +48,13 @@ class LocalBlock(nn.Module):
         """
         channels, height, width, pose, _ = self.transform.shape
         check_maps(maps, channels, pose, (height, width))
-        if runs_natively(self.path, maps, self.transform):
+        if runs_natively(self.path, maps, self.transform, self.mix):
             pre_voted = run_pre_vote(maps, self.transform, scale, self.stride)  # Eq. (3)
-            next_maps = mix_with_batch_innermost(self.mix, pre_voted)  # Eq. (2)
-            return (run_squash(next_maps) if self.squashes else next_maps), pre_voted
-        pre_voted = self.pre_vote(maps if scale is None else maps * scale[:, None, :, None])
-        next_maps = (self.mix @ pre_voted.flatten(3)).unflatten(3, pre_voted.shape[3:])
-        return (squash_map(next_maps) if self.squashes else next_maps), pre_voted
+            next_maps = run_mix(self.mix, pre_voted)  # Eq. (2)
+        else:
+            pre_voted = self.pre_vote(maps if scale is None else maps * scale[:, None, :, None])
+            next_maps = (self.mix @ pre_voted.flatten(3)).unflatten(3, pre_voted.shape[3:])
+        return (squash_map(next_maps, self.path) if self.squashes else next_maps), pre_voted
 
     def pre_vote(self, maps: Tensor) -> Tensor:
         """Left multiplication is a 2-D convolution of each column, so Eq. (3) is one grouped `conv2d`."""

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
 from torch import Tensor
 
 from shortcaps.routing import pose_length
+from shortcaps.routing.kernels.local_op import run_squash
+from shortcaps.routing.paths import runs_natively
 
 
 def check_maps(maps: Tensor, channels: int, pose: int, kernel: tuple[int, int]) -> None:
@@ -25,8 +30,10 @@ def split_into_capsules(features: Tensor, channels: int, pose: int) -> Tensor:
     return features.unflatten(1, (pose, channels, pose))
 
 
-def squash_map(maps: Tensor) -> Tensor:
+def squash_map(maps: Tensor, path: str = "auto") -> Tensor:
     """`squash` of every pose in the map."""
+    if runs_natively(path, maps):
+        return run_squash(maps)
     length = pose_length(maps.movedim((1, 3), (-2, -1)))[:, None, :, None]
     return maps * (length / (1 + length.square()))
 
@@ -36,18 +43,38 @@ def poses_by_channel(maps: Tensor) -> Tensor:
     return maps.permute(0, 2, 4, 5, 3, 1).flatten(2, 3)
 
 
-def mix_with_batch_innermost(mix: Tensor, maps: Tensor) -> Tensor:
-    """Channels mixed by (out_channels, in_channels), for maps that lie with the batch innermost, and so does the result."""
-    inner = maps.movedim(0, -1)
-    return (mix @ inner.flatten(2)).unflatten(2, inner.shape[2:]).movedim(-1, 0)
-
-
 def capsules_at_one_position(maps: Tensor) -> Tensor:
     """(batch, channels, rows, cols), of a map whose height and width are 1."""
     return maps.squeeze(-1).squeeze(-1).permute(0, 2, 3, 1)
 
 
 def patches(maps: Tensor, kernel: tuple[int, int], stride: int) -> Tensor:
-    """What each output position sees: (batch, height', width', kernel, kernel, channels, rows, cols), as a view."""
-    windows = maps.unfold(4, kernel[0], stride).unfold(5, kernel[1], stride)
-    return windows.permute(0, 4, 5, 6, 7, 2, 3, 1)
+    """What each output position sees: (batch, height', width', kernel, kernel, channels, rows, cols)."""
+    if torch.compiler.is_compiling() or not maps.requires_grad:
+        return _windows(maps, kernel, stride)
+    windows: Tensor = _Patches.apply(maps, kernel, stride)
+    return windows
+
+
+def _windows(maps: Tensor, kernel: tuple[int, int], stride: int) -> Tensor:
+    return maps.unfold(4, kernel[0], stride).unfold(5, kernel[1], stride).permute(0, 4, 5, 6, 7, 2, 3, 1)
+
+
+class _Patches(torch.autograd.Function):
+    """The windows of a map, with a backward pass that adds whole capsules: PyTorch's own goes number by number."""
+
+    @staticmethod
+    def forward(ctx: Any, maps: Tensor, kernel: tuple[int, int], stride: int) -> Tensor:
+        ctx.shape, ctx.kernel, ctx.stride = maps.shape, kernel, stride
+        return _windows(maps, kernel, stride).contiguous()
+
+    @staticmethod
+    def backward(ctx: Any, by_windows: Tensor) -> tuple[Tensor, None, None]:
+        batch, cols, channels, rows, height, width = ctx.shape
+        down, across = by_windows.shape[1:3]
+        by_maps = by_windows.new_zeros((batch, height, width, channels, rows, cols))
+        for i in range(ctx.kernel[0]):
+            for j in range(ctx.kernel[1]):
+                seen = by_maps[:, i : i + ctx.stride * down : ctx.stride, j : j + ctx.stride * across : ctx.stride]
+                seen += by_windows[:, :, :, i, j]
+        return by_maps.permute(0, 5, 3, 4, 1, 2), None, None

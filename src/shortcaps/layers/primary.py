@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from shortcaps.layers.maps import split_into_capsules, squash_map
+from shortcaps.routing.paths import check_path
 
 
 class Stem(nn.Module):
@@ -40,9 +41,18 @@ class ActivatedPrimaryCapsules(nn.Module):
     `squashes` is for routings that read the activation off the pose's length.
     """
 
-    def __init__(self, in_channels: int, channels: int, pose: int = 4, *, activates: bool, squashes: bool) -> None:
+    def __init__(
+        self,
+        in_channels: int,
+        channels: int,
+        pose: int = 4,
+        *,
+        activates: bool,
+        squashes: bool,
+        path: str = "auto",
+    ) -> None:
         super().__init__()
-        self.channels, self.pose_size, self.squashes = channels, pose, squashes
+        self.channels, self.pose_size, self.squashes, self.path = channels, pose, squashes, check_path(path)
         self.pose = nn.Conv2d(in_channels, channels * pose * pose, 1, bias=False)
         self.activation = nn.Conv2d(in_channels, channels, 1, bias=False) if activates else None
 
@@ -50,5 +60,5 @@ class ActivatedPrimaryCapsules(nn.Module):
         """Capsule maps, and activations (batch, channels, height, width) or None."""
         maps = split_into_capsules(self.pose(features), self.channels, self.pose_size)
         if self.squashes:
-            maps = squash_map(maps)
+            maps = squash_map(maps, self.path)
         return maps, None if self.activation is None else torch.sigmoid(self.activation(features))

@@ -27,6 +27,7 @@ class SequentialNetwork(CapsuleNetwork):
             architecture.pose,
             activates=routing.uses_activations,
             squashes=routing.squashes,
+            path=path,
         )
         self.dropout = CapsuleDropout(architecture.dropout)
         self.capsule_layers = nn.ModuleList(

@@ -33,7 +33,7 @@ class Agreement : public Block<Real, ROWS, COLS> {
             V *sum = of(sums, turn);
             clear(sum, outputs * size());
             for (int64_t g = 0; g < problem.groups; ++g) {
-                share_out(g, centre);
+                share_out(g, centre, true);
                 if (members == 1) {
                     for (int64_t m = 0; m < outputs; ++m)
                         add_scaled(sum + m * size(), coefficients[m] * weights[g], pooled + m * size());
@@ -61,7 +61,7 @@ class Agreement : public Block<Real, ROWS, COLS> {
             backward_of_squash(turn);
             clear(attended_grad, outputs * size());
             for (int64_t g = 0; g < problem.groups; ++g) {
-                share_out(g, centre);
+                share_out(g, centre, needs_scores(centre));
                 if (members == 1)
                     backward_of_one(g, centre);
                 else
@@ -88,10 +88,13 @@ class Agreement : public Block<Real, ROWS, COLS> {
         return total;
     }
 
+    // Going back through equal shares, scores matter only to the activations of the inputs.
+    bool needs_scores(const V *centre) const { return centre || problem.activations_grad; }
+
     // Eq. (6), (7): the coefficients of the members of a group. A single member has its votes left in `pooled`.
-    void share_out(int64_t g, const V *centre) {
+    void share_out(int64_t g, const V *centre, bool with_votes) {
         const V *pose = poses_of(g);
-        if (members == 1)
+        if (members == 1 && with_votes)
             for (int64_t m = 0; m < outputs; ++m) vote(transform(g, m), pose, pooled + m * size());
         if (!centre) {
             std::fill_n(coefficients, members * outputs, splat<Real>(Real(1) / outputs));
@@ -156,7 +159,8 @@ class Agreement : public Block<Real, ROWS, COLS> {
     void backward_of_one(int64_t g, const V *centre) {
         const V *v = pooled, *pose = poses_of(g);
         clear(transform_grad, outputs * rows() * rows());
-        for (int64_t m = 0; m < outputs; ++m) scores_grad[m] = dot(v + m * size(), sum_grad + m * size());
+        for (int64_t m = 0; m < outputs; ++m)
+            scores_grad[m] = needs_scores(centre) ? dot(v + m * size(), sum_grad + m * size()) : V{};
         turn_into_score_gradients(g, coefficients, scores_grad);
         for (int64_t m = 0; m < outputs; ++m) {
             for (int h = 0; h < size(); ++h) vote_grad[h] = coefficients[m] * sum_grad[m * size() + h];

@@ -274,8 +274,7 @@ class Block {
     // Adds the lanes of transform_grad, which is that of one group, to the gradient they share.
     void add_transform_gradients(int64_t group) {
         const int64_t count = outputs * rows() * rows();
-        Real *target = shared_transforms_grad + group * count;
-        for (int64_t n = 0; n < count; ++n) target[n] += sum_of_lanes<Real>(transform_grad[n]);
+        add_sums_of_lanes<Real>(transform_grad, count, shared_transforms_grad + group * count);
     }
 
     V dot(const V *a, const V *b) const {

@@ -3,6 +3,8 @@
 #include "local.h"
 #include "routing.h"
 
+#include <initializer_list>
+
 #define DECLARE(VARIANT)                        \
     namespace VARIANT {                         \
     void forward(const RoutingProblem &);       \
@@ -10,6 +12,8 @@
     int64_t state_size(const RoutingProblem &); \
     void local_forward(const LocalProblem &);   \
     void local_backward(const LocalProblem &);  \
+    void mix_forward(const MixProblem &);       \
+    void mix_backward(const MixProblem &);      \
     void squash_forward(const SquashProblem &); \
     void squash_backward(const SquashProblem &); \
     }
@@ -54,7 +58,10 @@ void shortcaps_set_work_per_thread(int64_t operations) { shortcaps_work_per_thre
 
 // For the Python side to notice a library that was built from another version of the source.
 int64_t shortcaps_problem_sizes() {
-    return (sizeof(RoutingProblem) * 1000 + sizeof(LocalProblem)) * 1000 + sizeof(SquashProblem);
+    int64_t sizes = 0;
+    for (int64_t size : {sizeof(RoutingProblem), sizeof(LocalProblem), sizeof(MixProblem), sizeof(SquashProblem)})
+        sizes = sizes * 1000 + size;
+    return sizes;
 }
 
 #ifdef SHORTCAPS_X86
@@ -73,6 +80,8 @@ int64_t shortcaps_route_state_size(const RoutingProblem *p) { return generic::st
 
 void shortcaps_local_forward(const LocalProblem *p) { DISPATCH(local_forward) }
 void shortcaps_local_backward(const LocalProblem *p) { DISPATCH(local_backward) }
+void shortcaps_mix_forward(const MixProblem *p) { DISPATCH(mix_forward) }
+void shortcaps_mix_backward(const MixProblem *p) { DISPATCH(mix_backward) }
 void shortcaps_squash_forward(const SquashProblem *p) { DISPATCH(squash_forward) }
 void shortcaps_squash_backward(const SquashProblem *p) { DISPATCH(squash_backward) }
 }

@@ -25,6 +25,7 @@ class ExpectationMaximisation : public Block<Real, ROWS, COLS> {
         largest = arena.take(outputs);
         pooled = arena.take(outputs * size());
         log_shares = arena.take(members * outputs);
+        distances = arena.take(members);
         shares = arena.take(inputs * outputs);
         if (!backward) return;
         centres_grad = arena.take((iterations + 1) * outputs * size());
@@ -37,6 +38,7 @@ class ExpectationMaximisation : public Block<Real, ROWS, COLS> {
         offsets = arena.take(outputs);
         coefficients = arena.take(members * outputs);
         scores_grad = arena.take(members * outputs);
+        by_coefficients = arena.take(members);
         vote_grad = arena.take(size());
     }
 
@@ -56,7 +58,6 @@ class ExpectationMaximisation : public Block<Real, ROWS, COLS> {
             }
             std::fill_n(shares, inputs * outputs, splat<Real>(1));
             measure_variance(0);
-            activation_logits(0);
         } else {
             clear(variances, outputs * size());
             clear(totals, outputs);
@@ -65,10 +66,12 @@ class ExpectationMaximisation : public Block<Real, ROWS, COLS> {
         }
         for (int64_t turn = 1; turn <= iterations; ++turn) {
             share_and_average(turn);
-            measure_variance(turn);
-            activation_logits(turn);
+            if (turn < iterations || problem.activate)
+                measure_variance(turn);
+            else  // nobody asks
+                std::fill_n(of(variances, turn), outputs * size(), splat<Real>(1));
         }
-        for (int64_t m = 0; m < outputs; ++m) activation[m] = sigmoid<Real>(logits[iterations * outputs + m]);
+        resume();
     }
 
     void resume() {
@@ -80,7 +83,8 @@ class ExpectationMaximisation : public Block<Real, ROWS, COLS> {
         clear(variance_grad, outputs * size());
         for (int64_t m = 0; m < outputs; ++m) logit_grad[m] = activation_grad[m] * activation[m] * (1 - activation[m]);
         for (int64_t turn = iterations; turn >= 1; --turn) {
-            backward_of_logits(turn);
+            clear(assigned_grad, outputs);
+            if (turn < iterations || problem.activate) backward_of_logits(turn);
             find_offsets(turn);
             const V *before = compared(turn - 1);
             if (before) find_constants(turn - 1);
@@ -108,9 +112,9 @@ class ExpectationMaximisation : public Block<Real, ROWS, COLS> {
 
   private:
     const Real floor, sharpness, cost_scale;
-    V *variances, *totals, *assigned, *scales, *logits, *precision, *constants, *largest, *pooled, *log_shares, *shares;
+    V *variances, *totals, *assigned, *scales, *logits, *precision, *constants, *largest, *pooled, *log_shares, *shares, *distances;
     V *variance_grad, *step_sums, *square_sums, *logit_grad, *next_logit_grad, *assigned_grad, *offsets;
-    V *coefficients, *scores_grad, *vote_grad;
+    V *coefficients, *scores_grad, *by_coefficients, *vote_grad;
 
     // An output may be so far from every input that all its shares vanish in this precision, while they still have to sum
     // to 1 over the inputs. From this logarithm of its largest share on they are measured relative to it (`scales`).
@@ -122,21 +126,24 @@ class ExpectationMaximisation : public Block<Real, ROWS, COLS> {
     void expect(int64_t g, int64_t turn) {
         const V *before = compared(turn - 1), *pose = poses_of(g);
         for (int64_t m = 0; m < outputs; ++m) {
-            const Real *T = transform(g, m);
             const V *old = before ? before + m * size() : nullptr, *inverse = precision + m * size();
             const V *mean = of(centres, turn) + m * size(), *by_mean = of(centres_grad, turn) + m * size();
             const V *by_variance = variance_grad + m * size();
+            std::fill_n(distances, members, V{});
+            if (BACKWARD) std::fill_n(by_coefficients, members, -offsets[m]);
+            for_each_row_of_votes(transform(g, m), pose, [&](int64_t s, int first, const V *v) {
+                V distance = distances[s], by_coefficient = BACKWARD ? by_coefficients[s] : V{};
+                for (int c = 0; c < WIDTH; ++c) {
+                    const int h = first + c;
+                    if (before) distance += (v[c] - old[h]) * (v[c] - old[h]) * inverse[h];
+                    if (BACKWARD) by_coefficient += (v[c] - mean[h]) * (by_mean[h] + by_variance[h] * (v[c] - mean[h]));
+                }
+                distances[s] = distance;
+                if (BACKWARD) by_coefficients[s] = by_coefficient;
+            });
             for (int64_t s = 0; s < members; ++s) {
-                V distance{}, by_coefficient{};
-                for (int r = 0; r < rows(); ++r)
-                    for (int c = 0; c < cols(); ++c) {
-                        const int h = r * cols() + c;
-                        const V v = vote_number(T, pose + s * size(), r, c);
-                        if (before) distance += (v - old[h]) * (v - old[h]) * inverse[h];
-                        if (BACKWARD) by_coefficient += (v - mean[h]) * (by_mean[h] + by_variance[h] * (v - mean[h]));
-                    }
-                log_shares[s * outputs + m] = constants[m] - distance / 2;
-                if (BACKWARD) scores_grad[s * outputs + m] = by_coefficient - offsets[m];
+                log_shares[s * outputs + m] = constants[m] - distances[s] / 2;
+                if (BACKWARD) scores_grad[s * outputs + m] = by_coefficients[s];
             }
         }
         V *share = shares + g * members * outputs;
@@ -164,6 +171,20 @@ class ExpectationMaximisation : public Block<Real, ROWS, COLS> {
         return scale < 0 ? exponential(log_share - scale) : share;
     }
 
+    // Votes for one output, a row of them (or, where its width is not known when compiling, a number) at a time for all
+    // members: what belongs to the row stays in registers. Calls body(member, first number, votes).
+    static constexpr int WIDTH = COLS ? COLS : 1;
+    template <class Body>
+    void for_each_row_of_votes(const Real *T, const V *pose, Body body) const {
+        for (int r = 0; r < rows(); ++r)
+            for (int c = 0; c < cols(); c += WIDTH)
+                for (int64_t s = 0; s < members; ++s) {
+                    V v[WIDTH];
+                    for (int j = 0; j < WIDTH; ++j) v[j] = vote_number(T, pose + s * size(), r, c + j);
+                    body(s, r * cols() + c, v);
+                }
+    }
+
     V vote_number(const Real *T, const V *pose, int r, int c) const {
         V sum = pose[c] * T[r * rows()];
         for (int k = 1; k < rows(); ++k) sum += pose[k * cols() + c] * T[r * rows() + k];
@@ -175,7 +196,10 @@ class ExpectationMaximisation : public Block<Real, ROWS, COLS> {
         V *next = of(centres, turn), *total = totals + turn * outputs, *given = assigned + turn * outputs;
         V *scale = scales + turn * outputs;
         const V lowest = splat<Real>(-std::numeric_limits<Real>::max());
-        if (compared(turn - 1)) find_constants(turn - 1);
+        if (compared(turn - 1)) {
+            activation_logits(turn - 1);
+            find_constants(turn - 1);
+        }
         clear(scale, outputs);
         clear(given, outputs);
         std::fill_n(largest, outputs, lowest);
@@ -220,21 +244,20 @@ class ExpectationMaximisation : public Block<Real, ROWS, COLS> {
     }
 
     void measure_variance(int64_t turn) {
-        V *__restrict variance = of(variances, turn);
+        V *variance = of(variances, turn);
         clear(variance, outputs * size());
         for (int64_t g = 0; g < problem.groups; ++g)
             for (int64_t m = 0; m < outputs; ++m) {
                 const V *mean = of(centres, turn) + m * size(), factor = 1 / totals[turn * outputs + m];
-                for (int64_t s = 0; s < members; ++s) {
-                    const int64_t i = g * members + s;
-                    const V coefficient = shares[i * outputs + m] * share_weights[i] * factor;
-                    for (int r = 0; r < rows(); ++r)
-                        for (int c = 0; c < cols(); ++c) {
-                            const int h = r * cols() + c;
-                            const V away = vote_number(transform(g, m), poses + i * size(), r, c) - mean[h];
-                            variance[m * size() + h] += coefficient * away * away;
-                        }
-                }
+                for (int64_t s = 0; s < members; ++s)
+                    distances[s] = shares[(g * members + s) * outputs + m] * share_weights[g * members + s] * factor;
+                V *__restrict sum = variance + m * size();
+                for_each_row_of_votes(transform(g, m), poses_of(g), [&](int64_t s, int first, const V *v) {
+                    for (int c = 0; c < WIDTH; ++c) {
+                        const V away = v[c] - mean[first + c];
+                        sum[first + c] += distances[s] * away * away;
+                    }
+                });
             }
         gather(variance, outputs * size());
         for (int64_t n = 0; n < outputs * size(); ++n) variance[n] += floor;

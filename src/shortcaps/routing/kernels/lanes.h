@@ -117,6 +117,24 @@ static inline void transpose(Vector<Real> *rows) {
     if constexpr (lanes > 8) exchange_blocks<8, Real>(rows);
 }
 
+// target[n] += the sum of the lanes of x[n], for `count` vectors.
+template <class Real>
+static inline void add_sums_of_lanes(const Vector<Real> *x, int64_t count, Real *target) {
+    constexpr int lanes = Lanes<Real>::count;
+    const int64_t whole = count / lanes * lanes;
+    for (int64_t n = 0; n < whole; n += lanes) {
+        Vector<Real> square[lanes], sums;
+        for (int j = 0; j < lanes; ++j) square[j] = x[n + j];
+        transpose<Real>(square);
+        for (int half = lanes / 2; half > 0; half /= 2)
+            for (int j = 0; j < half; ++j) square[j] += square[j + half];
+        std::memcpy(&sums, target + n, sizeof sums);
+        sums += square[0];
+        std::memcpy(target + n, &sums, sizeof sums);
+    }
+    for (int64_t n = whole; n < count; ++n) target[n] += sum_of_lanes<Real>(x[n]);
+}
+
 // `count` numbers side by side for each of LANES rows, turned into vectors: target[n · step][lane] = row(lane)[n].
 template <class Real, class Row>
 static inline void gather_rows(Row row, int64_t count, Vector<Real> *target, int64_t step) {

@@ -67,15 +67,28 @@ class LocalProblem(ctypes.Structure):
     )
 
 
+class MixProblem(ctypes.Structure):
+    """Field by field what `local.h` declares."""
+
+    _fields_ = [
+        (name, ctypes.c_int64) for name in ("threads", "is_double", "cols", "in_channels", "out_channels", "numbers")
+    ] + [(name, ctypes.c_void_p) for name in ("mix", "maps", "out", "out_grad", "maps_grad", "mix_grad")]
+
+
 class SquashProblem(ctypes.Structure):
     """Field by field what `local.h` declares."""
 
-    _fields_ = [(name, ctypes.c_int64) for name in ("threads", "is_double", "cols", "channels", "rows", "places")] + [
-        (name, ctypes.c_void_p) for name in ("poses", "out", "out_grad", "poses_grad")
-    ]
+    _fields_ = [
+        (name, ctypes.c_int64) for name in ("threads", "is_double", "outer", "cols", "channels", "rows", "places")
+    ] + [(name, ctypes.c_void_p) for name in ("poses", "out", "out_grad", "poses_grad")]
 
 
-PROBLEMS: dict[str, type[ctypes.Structure]] = {"route": RoutingProblem, "local": LocalProblem, "squash": SquashProblem}
+PROBLEMS: dict[str, type[ctypes.Structure]] = {
+    "route": RoutingProblem,
+    "local": LocalProblem,
+    "mix": MixProblem,
+    "squash": SquashProblem,
+}
 
 
 def _load() -> ctypes.CDLL | None:

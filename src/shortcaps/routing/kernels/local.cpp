@@ -1,6 +1,6 @@
 // The depth-wise capsule convolution, Eq. (3), for a block of samples, one column of the poses and one channel at a time:
-// a plain convolution whose every multiply–add is a vector of samples and a broadcast number. And squash, for the maps that
-// attention and dynamic routing pass from layer to layer.
+// a plain convolution whose every multiply–add is a vector of samples and a broadcast number. The point-wise mix, Eq. (2).
+// And squash, for the maps that attention and dynamic routing pass from layer to layer.
 //
 // This file is compiled once for each instruction set; `VARIANT` names the namespace.
 
@@ -86,7 +86,7 @@ class Convolution {
     }
 
     void add_transform_gradient(Real *target) const {
-        for (int64_t n = 0; n < taps * rows() * rows(); ++n) target[n] += sum_of_lanes<Real>(by_transform[n]);
+        add_sums_of_lanes<Real>(by_transform, taps * rows() * rows(), target);
     }
 
   private:
@@ -234,6 +234,114 @@ void local_backward_of(const LocalProblem &p) {
         }
 }
 
+// Channels mixed at every place by itself. Four channels by two vectors of places are summed in registers.
+template <class Real>
+class Mix {
+    typedef Vector<Real> V;
+    static constexpr int64_t LANES = Lanes<Real>::count, RUN = 256 * LANES;
+
+  public:
+    explicit Mix(const MixProblem &problem) : p(problem), runs((p.numbers + RUN - 1) / RUN) {}
+
+    void forward() const {
+        apply(static_cast<const Real *>(p.mix), p.in_channels, 1, p.out_channels, p.in_channels, p.maps, p.out);
+    }
+
+    void backward() const {
+        apply(static_cast<const Real *>(p.mix), 1, p.in_channels, p.in_channels, p.out_channels, p.out_grad, p.maps_grad);
+        // Summed in one part for each column and run, whatever the number of threads.
+        const int64_t parts = p.cols * runs, size = p.out_channels * p.in_channels;
+        std::vector<Real> sums(parts * size);
+#ifdef _OPENMP
+#pragma omp parallel for num_threads(threads_for(p.threads, parts, work()))
+#endif
+        for (int64_t part = 0; part < parts; ++part)
+            correlate(part / runs, part % runs * RUN, sums.data() + part * size);
+        Real *target = static_cast<Real *>(p.mix_grad);
+        for (int64_t n = 0; n < size; ++n) {
+            Real total = 0;
+            for (int64_t part = 0; part < parts; ++part) total += sums[part * size + n];
+            target[n] = total;
+        }
+    }
+
+  private:
+    const MixProblem &p;
+    const int64_t runs;
+
+    int64_t work() const { return p.cols * p.in_channels * p.out_channels * p.numbers / LANES; }
+
+    // y[o] = Σ_i factor[o · to + i · from] x[i], for all columns and numbers.
+    void apply(const Real *factor, int64_t to, int64_t from, int64_t O, int64_t I, const void *source, void *target) const {
+#ifdef _OPENMP
+#pragma omp parallel for num_threads(threads_for(p.threads, p.cols * runs, work()))
+#endif
+        for (int64_t task = 0; task < p.cols * runs; ++task) {
+            const Real *x = static_cast<const Real *>(source) + task / runs * I * p.numbers;
+            Real *y = static_cast<Real *>(target) + task / runs * O * p.numbers;
+            const int64_t end = std::min((task % runs + 1) * RUN, p.numbers);
+            int64_t n = task % runs * RUN;
+            for (; n + 2 * LANES <= end; n += 2 * LANES) {
+                const int64_t fours = O / 4 * 4;
+                for (int64_t o = 0; o < fours; o += 4) tile<4, 2>(factor + o * to, to, from, I, x + n, y + o * p.numbers + n, LANES);
+                for (int64_t o = fours; o < O; ++o) tile<1, 2>(factor + o * to, to, from, I, x + n, y + o * p.numbers + n, LANES);
+            }
+            for (; n < end; n += LANES)
+                for (int64_t o = 0; o < O; ++o)
+                    tile<1, 1>(
+                        factor + o * to, to, from, I, x + n, y + o * p.numbers + n,
+                        static_cast<int>(std::min(LANES, end - n)));
+        }
+    }
+
+    template <int HEIGHT, int WIDTH>
+    void tile(const Real *__restrict factor, int64_t to, int64_t from, int64_t I, const Real *__restrict x, Real *__restrict y,
+              int used) const {
+        V sums[HEIGHT][WIDTH] = {};
+        for (int64_t i = 0; i < I; ++i)
+            for (int w = 0; w < WIDTH; ++w) {
+                const V number = load_lanes<Real>(x + i * p.numbers + w * LANES, used);
+                for (int h = 0; h < HEIGHT; ++h) sums[h][w] += number * factor[h * to + i * from];
+            }
+        for (int h = 0; h < HEIGHT; ++h)
+            for (int w = 0; w < WIDTH; ++w) store_lanes<Real>(y + h * p.numbers + w * LANES, sums[h][w], used);
+    }
+
+    // sums[o, i] = Σ_n out_grad[o, n] maps[i, n] over one run.
+    void correlate(int64_t column, int64_t first, Real *sums) const {
+        const Real *y = static_cast<const Real *>(p.out_grad) + column * p.out_channels * p.numbers + first;
+        const Real *x = static_cast<const Real *>(p.maps) + column * p.in_channels * p.numbers + first;
+        const int64_t count = std::min(RUN, p.numbers - first), fours = p.out_channels / 4 * 4, twos = p.in_channels / 2 * 2;
+        for (int64_t o = 0; o < p.out_channels; o += o < fours ? 4 : 1)
+            for (int64_t i = 0; i < p.in_channels; i += i < twos ? 2 : 1) {
+                if (o < fours && i < twos)
+                    product<4, 2>(y + o * p.numbers, x + i * p.numbers, count, sums + o * p.in_channels + i);
+                else if (o < fours)
+                    product<4, 1>(y + o * p.numbers, x + i * p.numbers, count, sums + o * p.in_channels + i);
+                else if (i < twos)
+                    product<1, 2>(y + o * p.numbers, x + i * p.numbers, count, sums + o * p.in_channels + i);
+                else
+                    product<1, 1>(y + o * p.numbers, x + i * p.numbers, count, sums + o * p.in_channels + i);
+            }
+    }
+
+    template <int HEIGHT, int WIDTH>
+    void product(const Real *__restrict y, const Real *__restrict x, int64_t count, Real *sums) const {
+        V totals[HEIGHT][WIDTH] = {};
+        for (int64_t n = 0; n < count; n += LANES) {
+            const int used = static_cast<int>(std::min(LANES, count - n));
+            V a[HEIGHT];
+            for (int h = 0; h < HEIGHT; ++h) a[h] = load_lanes<Real>(y + h * p.numbers + n, used);
+            for (int w = 0; w < WIDTH; ++w) {
+                const V b = load_lanes<Real>(x + w * p.numbers + n, used);
+                for (int h = 0; h < HEIGHT; ++h) totals[h][w] += a[h] * b;
+            }
+        }
+        for (int h = 0; h < HEIGHT; ++h)
+            for (int w = 0; w < WIDTH; ++w) sums[h * p.in_channels + w] = sum_of_lanes<Real>(totals[h][w]);
+    }
+};
+
 // squash(s) = s n / (1 + n²) with n = ‖s‖. A run of places of one channel at a time, short enough to stay in the cache
 // while it is gone through twice.
 template <class Real>
@@ -245,14 +353,15 @@ class Squash {
     explicit Squash(const SquashProblem &problem) : p(problem), numbers(p.cols * p.rows) {}
 
     void run(bool backward) {
-        const int64_t runs = (p.places + RUN - 1) / RUN;
+        const int64_t runs = (p.places + RUN - 1) / RUN, tasks = p.outer * p.channels * runs;
 #ifdef _OPENMP
-#pragma omp parallel for num_threads(threads_for(p.threads, p.channels * runs, p.channels * p.places * numbers / LANES))
+#pragma omp parallel for num_threads(threads_for(p.threads, tasks, p.outer * p.channels * p.places * numbers / LANES))
 #endif
-        for (int64_t task = 0; task < p.channels * runs; ++task) {
+        for (int64_t task = 0; task < tasks; ++task) {
+            const int64_t outer = task / runs / p.channels, channel = task / runs % p.channels;
             const int64_t first = task % runs * RUN, end = std::min(first + RUN, p.places);
             for (int64_t place = first; place < end; place += LANES) {
-                const int64_t offset = task / runs * p.rows * p.places + place;
+                const int64_t offset = ((outer * p.cols * p.channels) + channel) * p.rows * p.places + place;
                 const int used = static_cast<int>(std::min(LANES, end - place));
                 backward ? back(offset, used) : forth(offset, used);
             }
@@ -300,6 +409,10 @@ class Squash {
 };
 
 }  // namespace
+
+void mix_forward(const MixProblem &p) { return p.is_double ? Mix<double>(p).forward() : Mix<float>(p).forward(); }
+
+void mix_backward(const MixProblem &p) { return p.is_double ? Mix<double>(p).backward() : Mix<float>(p).backward(); }
 
 void squash_forward(const SquashProblem &p) {
     return p.is_double ? Squash<double>(p).run(false) : Squash<float>(p).run(false);

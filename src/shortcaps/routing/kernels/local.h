@@ -1,4 +1,4 @@
-// The arguments of the depth-wise capsule convolution and of squash, shared with the Python side (kernels/library.py) field by field.
+// The arguments of the depth-wise capsule convolution, of the point-wise mix and of squash, shared with the Python side (kernels/library.py) field by field.
 #pragma once
 
 #include <cstdint>
@@ -23,10 +23,24 @@ struct LocalProblem {
     void *transform_grad;
 };
 
-// Poses lie as (cols, channels, rows, places): every pose of a channel and place, over cols and rows, is squashed.
+// out[c, o, n] = Σ_i mix[o, i] maps[c, i, n], where n counts rows and places.
+struct MixProblem {
+    int64_t threads, is_double;
+    int64_t cols, in_channels, out_channels, numbers;
+
+    const void *mix;   // (out_channels, in_channels)
+    const void *maps;  // (cols, in_channels, numbers)
+    void *out;         // (cols, out_channels, numbers)
+
+    const void *out_grad;
+    void *maps_grad;
+    void *mix_grad;
+};
+
+// Poses lie as (outer, cols, channels, rows, places): every pose, over cols and rows, is squashed.
 struct SquashProblem {
     int64_t threads, is_double;
-    int64_t cols, channels, rows, places;
+    int64_t outer, cols, channels, rows, places;
 
     const void *poses;
     void *out;

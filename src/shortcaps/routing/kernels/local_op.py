@@ -1,7 +1,7 @@
-"""`shortcaps::pre_vote`, the depth-wise capsule convolution, and `shortcaps::squash`: PyTorch operators with gradients.
+"""`shortcaps::pre_vote`, `shortcaps::mix` and `shortcaps::squash`: a local block as PyTorch operators with gradients.
 
-Their results lie in memory with the batch innermost, which is the order the native routing reads fastest; the shape is
-that of any capsule map.
+The first two lay their results with the batch innermost, which is the order the native routing reads fastest; the shape
+is that of any capsule map.
 """
 
 from __future__ import annotations
@@ -12,7 +12,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shortcaps.routing.kernels.library import LocalProblem, SquashProblem, address, is_plain, native, without_gaps
+from shortcaps.routing.kernels.library import (
+    LocalProblem,
+    MixProblem,
+    SquashProblem,
+    address,
+    is_plain,
+    native,
+    without_gaps,
+)
 
 
 def batch_innermost(maps: Tensor) -> Tensor:
@@ -117,15 +125,101 @@ def _backward(ctx: Any, result_grad: Tensor) -> tuple[Tensor, Tensor, None, None
 pre_vote_op.register_autograd(_backward, setup_context=_setup_context)
 
 
+def _empty_mix(mix: Tensor, maps: Tensor) -> Tensor:
+    batch, cols, _, rows, height, width = maps.shape
+    return maps.new_empty((cols, mix.shape[0], rows, height, width, batch)).movedim(-1, 0)
+
+
+def _mix_problem(mix: Tensor, maps: Tensor) -> MixProblem:
+    batch, cols, channels, rows, height, width = maps.shape
+    return MixProblem(
+        threads=torch.get_num_threads(),
+        is_double=maps.dtype == torch.float64,
+        cols=cols,
+        in_channels=channels,
+        out_channels=mix.shape[0],
+        numbers=rows * height * width * batch,
+        mix=address(mix),
+        maps=address(maps),
+    )
+
+
+def mix_natively(mix: Tensor, maps: Tensor) -> Tensor:
+    """Eq. (2): mix (out_channels, in_channels), maps (batch, cols, in_channels, rows, height, width)."""
+    library = native()
+    assert library is not None, "called only where the library is there"
+    result = _empty_mix(mix, maps)
+    if maps.numel():
+        mix, maps = mix.contiguous(), batch_innermost(maps)
+        problem = _mix_problem(mix, maps)
+        problem.out = address(result)
+        library.shortcaps_mix_forward(problem)
+    return result
+
+
+mix_op = torch.library.custom_op("shortcaps::mix", mix_natively, mutates_args=(), device_types="cpu")
+
+
+@mix_op.register_fake
+def _mix_shape(mix: Tensor, maps: Tensor) -> Tensor:
+    return _empty_mix(mix, maps)
+
+
+@torch.library.custom_op("shortcaps::mix_backward", mutates_args=(), device_types="cpu")
+def mix_backward_op(result_grad: Tensor, mix: Tensor, maps: Tensor) -> tuple[Tensor, Tensor]:
+    library = native()
+    assert library is not None, "called only where the library is there"
+    mix_grad, maps_grad = torch.zeros_like(mix.contiguous()), _like_with_batch_innermost(maps)
+    if maps.numel():
+        mix, maps, result_grad = mix.contiguous(), batch_innermost(maps), batch_innermost(result_grad)
+        problem = _mix_problem(mix, maps)
+        problem.out_grad = address(result_grad)
+        problem.mix_grad, problem.maps_grad = address(mix_grad), address(maps_grad)
+        library.shortcaps_mix_backward(problem)
+    return mix_grad, maps_grad
+
+
+@mix_backward_op.register_fake
+def _mix_gradient_shapes(result_grad: Tensor, mix: Tensor, maps: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(mix.contiguous()), _like_with_batch_innermost(maps)
+
+
+def _keep_inputs(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _mix_backward(ctx: Any, result_grad: Tensor) -> tuple[Tensor, Tensor]:
+    mix_grad, maps_grad = torch.ops.shortcaps.mix_backward(result_grad, *ctx.saved_tensors)
+    return mix_grad, maps_grad
+
+
+mix_op.register_autograd(_mix_backward, setup_context=_keep_inputs)
+
+
+def _lies_by_sample(maps: Tensor) -> bool:
+    return maps.shape[0] > 1 and maps.is_contiguous()
+
+
+def _squashable(maps: Tensor) -> Tensor:
+    """Maps whose samples lie either apart or innermost."""
+    return maps if _lies_by_sample(maps) else batch_innermost(maps)
+
+
+def _like_squashable(maps: Tensor) -> Tensor:
+    return torch.empty_like(maps) if _lies_by_sample(maps) else _like_with_batch_innermost(maps)
+
+
 def _squash_problem(poses: Tensor) -> SquashProblem:
     batch, cols, channels, rows, height, width = poses.shape
+    apart = _lies_by_sample(poses)
     return SquashProblem(
         threads=torch.get_num_threads(),
         is_double=poses.dtype == torch.float64,
+        outer=batch if apart else 1,
         cols=cols,
         channels=channels,
         rows=rows,
-        places=height * width * batch,
+        places=height * width * (1 if apart else batch),
         poses=address(poses),
     )
 
@@ -138,9 +232,9 @@ def squash_natively(maps: Tensor) -> Tensor:
     """`squash` of every pose of capsule maps (batch, cols, channels, rows, height, width)."""
     library = native()
     assert library is not None, "called only where the library is there"
-    result = _like_with_batch_innermost(maps)
+    result = _like_squashable(maps)
     if maps.numel():
-        maps = batch_innermost(maps)
+        maps = _squashable(maps)
         problem = _squash_problem(maps)
         problem.out = address(result)
         library.shortcaps_squash_forward(problem)
@@ -152,16 +246,17 @@ squash_op = torch.library.custom_op("shortcaps::squash", squash_natively, mutate
 
 @squash_op.register_fake
 def _squash_shape(maps: Tensor) -> Tensor:
-    return _like_with_batch_innermost(maps)
+    return _like_squashable(maps)
 
 
 @torch.library.custom_op("shortcaps::squash_backward", mutates_args=(), device_types="cpu")
 def squash_backward_op(result_grad: Tensor, maps: Tensor) -> Tensor:
     library = native()
     assert library is not None, "called only where the library is there"
-    gradient = _like_with_batch_innermost(maps)
+    gradient = _like_squashable(maps)
     if maps.numel():
-        maps, result_grad = batch_innermost(maps), batch_innermost(result_grad)
+        result_grad = result_grad.contiguous() if _lies_by_sample(maps) else batch_innermost(result_grad)
+        maps = _squashable(maps)
         problem = _squash_problem(maps)
         problem.out_grad, problem.poses_grad = address(result_grad), address(gradient)
         library.shortcaps_squash_backward(problem)
@@ -170,11 +265,7 @@ def squash_backward_op(result_grad: Tensor, maps: Tensor) -> Tensor:
 
 @squash_backward_op.register_fake
 def _squash_gradient_shape(result_grad: Tensor, maps: Tensor) -> Tensor:
-    return _like_with_batch_innermost(maps)
-
-
-def _keep_maps(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs)
+    return _like_squashable(maps)
 
 
 def _squash_backward(ctx: Any, result_grad: Tensor) -> Tensor:
@@ -182,13 +273,19 @@ def _squash_backward(ctx: Any, result_grad: Tensor) -> Tensor:
     return gradient
 
 
-squash_op.register_autograd(_squash_backward, setup_context=_keep_maps)
+squash_op.register_autograd(_squash_backward, setup_context=_keep_inputs)
 
 
 def run_pre_vote(maps: Tensor, transform: Tensor, scale: Tensor | None, stride: int) -> Tensor:
     """Eq. (3), with as little in between as the situation allows."""
     operator = pre_vote_natively if is_plain(maps, transform, scale) else torch.ops.shortcaps.pre_vote
     result: Tensor = operator(maps, transform, scale, stride)
+    return result
+
+
+def run_mix(mix: Tensor, maps: Tensor) -> Tensor:
+    """Eq. (2), likewise."""
+    result: Tensor = (mix_natively if is_plain(mix, maps) else torch.ops.shortcaps.mix)(mix, maps)
     return result
 
 

@@ -1,0 +1,52 @@
+"""Peak memory of one case, in a process of its own: `python -m shortcaps.bench.memory CASE DEVICE`, CASE being JSON."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from shortcaps.bench.cases import Case
+
+
+def measure_memory(case: Case, device: str = "cpu", *, training: bool = True) -> int | None:
+    """Bytes above what the process held before it made the network, at the highest, over two steps.
+
+    None where they cannot be had: no such counter on this system, or the case does not fit into the machine at all.
+    """
+    job = json.dumps({**case.to_dict(), "training": training, "device": device})
+    result = subprocess.run(
+        [sys.executable, "-m", "shortcaps.bench.memory", job], capture_output=True, text=True, check=False
+    )
+    return int(result.stdout) if result.returncode == 0 and result.stdout.strip().isdigit() else None
+
+
+def _resident_peak() -> int:
+    """The most memory this process ever held since the counter was reset."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    raise OSError("the system does not say how much memory a process held")
+
+
+def _main(job: str) -> None:
+    import torch
+
+    settings = json.loads(job)
+    training, device = settings.pop("training"), settings.pop("device")
+    case = Case(**settings)
+    torch.ones(8).sum()  # what PyTorch sets up for itself on first use is not the network's
+    if device.startswith("cuda"):
+        torch.cuda.reset_peak_memory_stats()
+    else:
+        Path("/proc/self/clear_refs").write_text("5")
+    before = 0 if device.startswith("cuda") else _resident_peak()
+    step = case.training_step(device) if training else case.inference(device)
+    for _ in range(2):
+        step()
+    print(torch.cuda.max_memory_allocated() if device.startswith("cuda") else _resident_peak() - before)
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1])

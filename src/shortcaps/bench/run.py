@@ -1,0 +1,116 @@
+"""The benchmark: cases beside their backbone and their dense reference, in one run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from shortcaps.bench.cases import BACKBONE, Case
+from shortcaps.bench.memory import measure_memory
+from shortcaps.bench.timing import describe_machine, matrix_product, milliseconds, time_interleaved
+
+MATRIX_PRODUCT = "matrix product"
+
+
+@dataclass(frozen=True)
+class Result:
+    """One case. Times are medians in milliseconds, memory is in bytes; None: not asked for, or not to be had."""
+
+    case: Case
+    step_ms: float
+    inference_ms: float
+    multiply_adds: int | None
+    """Forward, for one image; None for the backbone."""
+    memory: int | None = None
+    step_over_backbone: float | None = None
+    dense_over_step: float | None = None
+    dense_over_memory: float | None = None
+
+    def images_per_second(self, milliseconds: float) -> float:
+        return 1000 * self.case.batch / milliseconds
+
+
+@dataclass(frozen=True)
+class Report:
+    machine: dict[str, Any]
+    device: str
+    rounds: int
+    peak_multiply_adds: float
+    """Multiply–adds in a second of a large matrix product, measured in the same rounds."""
+    results: list[Result]
+    latency_ms: dict[str, float] = field(default_factory=dict)
+    """Inference of one image, by name of the network."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def result(self, case: Case) -> Result:
+        return next(result for result in self.results if result.case == case)
+
+
+def run_benchmark(
+    cases: Iterable[Case],
+    *,
+    rounds: int = 7,
+    device: str = "cpu",
+    memory: bool = True,
+    latency: bool = True,
+    tell: Callable[[str], None] = lambda message: None,
+) -> Report:
+    """Measures the cases, and beside each its backbone and, for ratios, whatever of it is dense."""
+    wanted = list(dict.fromkeys(cases))
+    backbones = dict.fromkeys(replace(case, path=BACKBONE, routing="fuzzy") for case in wanted)
+    # Memory first: each case has a process of its own, and nothing else runs beside it.
+    held: dict[Case, int | None] = {}
+    for case in wanted if memory else ():
+        tell(f"memory of {case}")
+        held[case] = measure_memory(case, device)
+    every = [*backbones, *wanted]
+    tell("preparing")
+    product, multiply_adds = matrix_product(device)
+    steps: dict[Case | str, Any] = {case: case.training_step(device) for case in every}
+    steps[MATRIX_PRODUCT] = product
+    step_times = time_interleaved(
+        steps, rounds, device, lambda name, turn: tell(f"training step, round {turn} of {rounds}: {name}")
+    )
+    peak = multiply_adds / min(step_times[MATRIX_PRODUCT])
+    del steps
+    inference_times = time_interleaved(
+        {case: case.inference(device) for case in every},
+        rounds,
+        device,
+        lambda name, turn: tell(f"inference, round {turn} of {rounds}: {name}"),
+    )
+    step_ms = {case: milliseconds(step_times[case]) for case in every}
+    results = []
+    for case in every:
+        dense = replace(case, path="dense")
+        backbone = replace(case, path=BACKBONE, routing="fuzzy")
+        own, reference = held.get(case), held.get(dense)
+        results.append(
+            Result(
+                case,
+                step_ms[case],
+                milliseconds(inference_times[case]),
+                None if case.path == BACKBONE else case.model().summary().multiply_adds,
+                own,
+                None if case == backbone else step_ms[case] / step_ms[backbone],
+                step_ms[dense] / step_ms[case] if dense in step_ms and case != dense else None,
+                reference / own if reference and own and case != dense else None,
+            )
+        )
+    alone = _latency(wanted, device, tell) if latency else {}
+    return Report(describe_machine(), device, rounds, peak, results, alone)
+
+
+def _latency(cases: list[Case], device: str, tell: Callable[[str], None]) -> dict[str, float]:
+    """One image at a time, for every network that was asked for, on its fastest path."""
+    tell("one image at a time")
+    fastest = {}
+    for case in cases:
+        if case.path in ("fused", "factored"):
+            name = f"{case.network} {case.family} {case.routing}, {case.path}"
+            fastest[name] = replace(case, batch=1).inference(device)
+    times = time_interleaved(fastest, 7, device)
+    return {name: milliseconds(found) for name, found in times.items()}

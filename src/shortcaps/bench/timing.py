@@ -1,0 +1,82 @@
+"""Times on a machine that is never quite quiet: rounds in which everything takes its turn, and medians over them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from statistics import median
+from typing import Any, TypeVar
+
+import torch
+
+from shortcaps.bench.cases import Step
+
+Name = TypeVar("Name")
+
+# What takes longer than this is asked only three times, ...
+SLOW = 3.0
+# ... and what takes less than this is repeated, in every round, until it has taken as long: training repeats a step too,
+# and a step that follows another network's finds none of its data in the caches.
+TURN = 0.4
+
+
+def time_interleaved(
+    steps: Mapping[Name, Step],
+    rounds: int,
+    device: str,
+    progress: Callable[[Name, int], None] = lambda name, turn: None,
+) -> dict[Name, list[float]]:
+    """Seconds of every step in every round. Each round goes through all steps, so that a slow moment of the machine
+    meets them all; one round before the first is not counted."""
+    found: dict[Name, list[float]] = {name: [] for name in steps}
+    for turn in range(rounds + 1):
+        for name, step in steps.items():
+            if turn > 3 and min(found[name]) > SLOW:
+                continue
+            progress(name, turn)
+            seconds = _seconds(step, 1, device)
+            repeats = int(TURN / max(seconds, 1e-6))
+            if repeats > 1:
+                seconds = _seconds(step, min(repeats, 100), device)
+            if turn:
+                found[name].append(seconds)
+    return found
+
+
+def _seconds(step: Step, repeats: int, device: str) -> float:
+    started = time.perf_counter()
+    for _ in range(repeats):
+        step()
+    wait_for(device)
+    return (time.perf_counter() - started) / repeats
+
+
+def wait_for(device: str) -> None:
+    """Until an accelerator has done what it was told."""
+    if device.startswith("cuda"):
+        torch.cuda.synchronize()
+    elif device.startswith("mps"):
+        torch.mps.synchronize()
+
+
+def milliseconds(times: list[float]) -> float:
+    return 1000 * median(times)
+
+
+def matrix_product(device: str, size: int = 1536) -> tuple[Step, float]:
+    """A product of two square matrices, the fastest arithmetic there is, and the multiply–adds it takes."""
+    a, b = torch.randn(2, size, size, device=device)
+    return lambda: a @ b, float(size) ** 3
+
+
+def describe_machine() -> dict[str, Any]:
+    import platform
+
+    from shortcaps.routing.kernels import library
+
+    return {
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "processor": platform.processor() or platform.machine(),
+        "native": library.description(),
+    }

@@ -1,0 +1,67 @@
+"""What all commands share: the application, where they print, what they say while they work."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+import shortcaps
+from shortcaps.data import DataError
+from shortcaps.training.config import RunError, RunFault
+
+app = typer.Typer(
+    name="shortcaps",
+    help="Capsule networks with shortcut routing.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+)
+console = Console()
+errors = Console(stderr=True)
+
+
+def main() -> None:
+    """The `shortcaps` command. A mistake of the user's gets one line and exit code 2, a fault while running exit code 1."""
+    try:
+        app()
+    except (DataError, RunError) as mistake:
+        _say_and_exit(str(mistake), 2)
+    except RunFault as fault:
+        _say_and_exit(str(fault), 1)
+    except OSError as fault:
+        _say_and_exit(f"{fault.filename or 'a file'}: {fault.strerror or fault}", 1)
+
+
+def _say_and_exit(message: str, code: int) -> None:
+    errors.print(f"shortcaps: {message}", markup=False, highlight=False, soft_wrap=True)
+    sys.exit(code)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        console.print(f"shortcaps {shortcaps.__version__}", highlight=False)
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None: ...
+
+
+def tell(message: str) -> None:
+    """A line about what is going on, beside the results on standard output."""
+    errors.print(message, markup=False, highlight=False, style="dim", soft_wrap=True)
+
+
+def best_device() -> str:
+    """Where a network runs unless somebody says otherwise."""
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"

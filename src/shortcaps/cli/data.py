@@ -1,0 +1,105 @@
+"""`shortcaps data`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from shortcaps.cli.app import app, console, errors, tell
+from shortcaps.data import DATASETS, PROTOCOLS, SPLITS, DataError, cache_folder, load
+
+
+@contextmanager
+def _rendering_bar() -> Iterator[Callable[[int, int], None]]:
+    """A progress bar that appears when there is something to render."""
+    bar = Progress(
+        TextColumn("rendering"),
+        BarColumn(),
+        TextColumn("{task.completed}/{task.total} objects"),
+        TimeRemainingColumn(),
+        console=errors,
+        transient=True,
+    )
+
+    def progress(done: int, of: int) -> None:
+        if not bar.tasks or done == 1:
+            bar.start()
+            bar.add_task("", total=of)
+        bar.update(bar.tasks[-1].id, completed=done)
+
+    try:
+        yield progress
+    finally:
+        if bar.tasks:
+            bar.stop()
+
+
+NAMES_HELP = "\n".join(f"- **{name}**: {what}" for name, what in DATASETS.items())
+
+
+@app.command(
+    "data",
+    help=f"""Fetch, verify and prepare a data set, or look at one.
+
+{NAMES_HELP}
+- or the path of a **folder** of your own, with `train/ val/ test/` or one folder for each class
+
+Files are kept in the cache folder, which SHORTCAPS_CACHE sets.
+
+Examples:
+
+    shortcaps data mnist
+
+    shortcaps data show affnist --out affnist.png
+
+    shortcaps data smallnorb --folder ~/Downloads/norb
+""",
+)
+def data(
+    words: Annotated[
+        list[str], typer.Argument(metavar="[show] NAME", help="A data set; `show` draws a contact sheet.")
+    ],
+    folder: Annotated[Path | None, typer.Option(help="Where the published files already lie.")] = None,
+    protocol: Annotated[str, typer.Option(help=f"One of {', '.join(PROTOCOLS)}.")] = "default",
+    out: Annotated[Path | None, typer.Option(help="Where `show` writes its picture.")] = None,
+    image_size: Annotated[int | None, typer.Option(help="Side of the images of your own folder.")] = None,
+    colour: Annotated[bool, typer.Option("--colour", help="Keep the colours of your own folder.")] = False,
+    skip_broken: Annotated[bool, typer.Option("--skip-broken", help="Leave out images that cannot be read.")] = False,
+    camera: Annotated[str | None, typer.Option(help="left, right or stereo, for smallnorb and solids.")] = None,
+) -> None:
+    show, names = words[0] == "show" and len(words) > 1, words[1:] if words[0] == "show" and len(words) > 1 else words
+    if len(names) != 1:
+        raise DataError(f"give one data set, not {len(names)}: {' '.join(names)}")
+    options = {
+        name: value
+        for name, value in (
+            ("image_size", image_size),
+            ("colour", colour or None),
+            ("skip_broken", skip_broken or None),
+            ("camera", camera),
+        )
+        if value is not None
+    }
+    with _rendering_bar() as progress:
+        parts = [
+            load(names[0], split, protocol, folder=folder, tell=tell, progress=progress, **options) for split in SPLITS
+        ]
+    for part in parts:
+        shape = "x".join(map(str, part.image_shape))
+        console.print(
+            f"{part.label}, {part.split}: {len(part):,} images, {shape}, {len(part.class_names)} classes",
+            highlight=False,
+        )
+    if show:
+        from shortcaps.data.sheet import contact_sheet
+
+        target = out or Path(f"{parts[0].name.strip('/').replace('/', '-')}-sheet.png")
+        contact_sheet([parts[0], parts[2]], target)
+        console.print(f"contact sheet: {target}", highlight=False)
+    elif names[0] in DATASETS:
+        console.print(f"ready in {cache_folder()}", highlight=False)

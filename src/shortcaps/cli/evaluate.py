@@ -1,0 +1,102 @@
+"""`shortcaps evaluate`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import shortcaps
+from shortcaps.cli.app import app, best_device, console, tell
+from shortcaps.data import SPLITS, load, options_of
+from shortcaps.training.config import RunError, TrainConfig
+
+
+@app.command(
+    "evaluate",
+    help="""Test a trained network on any data set whose images and classes fit it.
+
+Examples:
+
+    shortcaps evaluate runs/mnist-baseline-fuzzy
+
+    shortcaps evaluate runs/affnist-baseline-fuzzy --data affnist --json
+""",
+)
+def evaluate_command(
+    run: Annotated[Path, typer.Argument(help="A run directory.")],
+    data: Annotated[
+        str | None, typer.Option(help="A data set. [default: the one it was trained on]", show_default=False)
+    ] = None,
+    split: Annotated[str, typer.Option(help=f"One of {', '.join(SPLITS)}.")] = "test",
+    protocol: Annotated[str | None, typer.Option(help="[default: the run's]", show_default=False)] = None,
+    folder: Annotated[Path | None, typer.Option(help="Where the published files already lie.")] = None,
+    image_size: Annotated[
+        int | None, typer.Option(help="Side of the images of a folder. [default: the run's]", show_default=False)
+    ] = None,
+    colour: Annotated[
+        bool | None, typer.Option("--colour/--grey", help="[default: the run's]", show_default=False)
+    ] = None,
+    skip_broken: Annotated[
+        bool | None, typer.Option("--skip-broken", help="Leave out images that cannot be read.")
+    ] = None,
+    camera: Annotated[
+        str | None, typer.Option(help="left, right or stereo. [default: the run's]", show_default=False)
+    ] = None,
+    viewpoints: Annotated[str | None, typer.Option(help="novel or familiar, for sets that divide viewpoints.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
+) -> None:
+    from rich.table import Table
+
+    from shortcaps.evaluate import evaluate
+    from shortcaps.training.run import read_run_config
+
+    config = read_run_config(run)
+    trained = TrainConfig.from_dict(config["train"])
+    name = data or trained.data
+    given = {
+        "folder": str(folder) if folder else None,
+        "image_size": image_size,
+        "colour": colour,
+        "skip_broken": skip_broken,
+        "camera": camera,
+        "viewpoints": viewpoints,
+    }
+    flags = {option: value for option, value in given.items() if value is not None}
+    # Images are shown to the network as they were in training, as far as the other data set knows the same settings.
+    options = {option: value for option, value in trained.data_options.items() if option in options_of(name)}
+    if name != trained.data:
+        options.pop("folder", None)
+    options |= flags
+    model = shortcaps.load(run)
+    images = load(name, split, protocol or trained.protocol, tell=tell, **options)
+    shape, expected = images.image_shape, (model.plan.channels, *model.plan.image_size)
+    if shape != expected:
+        raise RunError(
+            f"{name} has images of {'x'.join(map(str, shape))}, but {run} was trained on {'x'.join(map(str, expected))}"
+        )
+    if images.class_names != model.class_names:
+        raise RunError(
+            f"{name} has the classes {', '.join(images.class_names)}, but {run} knows {', '.join(model.class_names)}"
+        )
+    device = best_device()
+    found = evaluate(model.to(device), images, device=device)
+    if as_json:
+        print(json.dumps({"run": str(run), "split": split, "protocol": images.protocol, **found.to_dict()}, indent=2))
+        return
+    low, high = found.interval
+    console.print(f"{found.label}, {split}, {found.count:,} images, protocol {images.protocol}", highlight=False)
+    console.print(
+        f"accuracy {found.accuracy:.2%} (95 % interval {low:.2%} to {high:.2%})", highlight=False, style="bold"
+    )
+    console.print(f"expected calibration error {found.calibration_error:.3f}", highlight=False)
+    table = Table("class", "images", "right", "most often taken for", box=None, header_style="dim")
+    for number, class_name in enumerate(found.class_names):
+        row = found.confusion[number].clone()
+        count = int(row.sum())
+        row[number] = 0
+        other = f"{found.class_names[int(row.argmax())]} ({int(row.max())})" if int(row.max()) else ""
+        table.add_row(class_name, f"{count:,}", f"{found.per_class[number]:.2%}", other)
+    console.print(table)
