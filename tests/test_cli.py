@@ -35,7 +35,7 @@ def test_a_mistake_gets_one_line_and_exit_code_two() -> None:
 
 
 def test_help_fits_eighty_columns_and_has_examples() -> None:
-    for command in ("data", "train", "evaluate"):
+    for command in ("data", "train", "evaluate", "bench"):
         result = run(command, "--help")
         assert f"shortcaps {command} " in result.stdout.split("Examples")[1]
         assert max(map(len, result.stdout.splitlines())) <= 80

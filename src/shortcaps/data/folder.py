@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from torch import Tensor
 
 from shortcaps.data.augment import Shift, View
 from shortcaps.data.dataset import DataError, Dataset
+from shortcaps.data.decode import as_tensor, decode_image
 from shortcaps.data.fetch import Tell, say_nothing
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".webp"}
@@ -22,7 +22,6 @@ SPLIT_FOLDERS = {
     "test": ("test", "testing"),
 }
 SHARES = {"train": 0.8, "validation": 0.1, "test": 0.1}
-MOST_PIXELS = 50_000_000
 SEED = 0
 
 
@@ -142,29 +141,4 @@ def load_folder(root: Path, split: str, protocol: str, settings: FolderSettings,
 
 def read_image(file: Path, settings: FolderSettings) -> Tensor:
     """One image as uint8 (channels, size, size), resized whole; raises DataError with the reason."""
-    from PIL import Image, ImageOps, UnidentifiedImageError
-
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(file) as opened:
-                width, height = opened.size
-                if width * height > MOST_PIXELS:
-                    raise DataError(
-                        f"{width}x{height} is more than {MOST_PIXELS / 1e6:.0f} megapixels: make it smaller"
-                    )
-                upright = ImageOps.exif_transpose(opened)
-                if (
-                    upright.mode.startswith("I;16") or upright.mode == "I"
-                ):  # 16 bits of grey, which convert() would cut off
-                    upright = Image.fromarray((np.asarray(upright).clip(0, 65535) // 257).astype(np.uint8))
-                image = upright.convert("RGB" if settings.colour else "L")
-    except UnidentifiedImageError as error:
-        raise DataError("not an image") from error
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise DataError("far more pixels than an image should have: make it smaller") from error
-    except (OSError, SyntaxError, ValueError, EOFError) as error:
-        raise DataError(f"broken ({error})") from error
-    size = (settings.image_size, settings.image_size)
-    pixels = np.asarray(image.resize(size, Image.Resampling.BILINEAR))
-    return torch.from_numpy(pixels.copy()).reshape(*size, -1).permute(2, 0, 1).contiguous()
+    return as_tensor(decode_image(file, colour=settings.colour), (settings.image_size, settings.image_size))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import html
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,39 +12,12 @@ import torch
 from shortcaps.data import Dataset
 from shortcaps.data.cache import written_whole
 from shortcaps.evaluate import Evaluation
+from shortcaps.explain.pictures import grey_picture, laid_over
+from shortcaps.html import as_png, figures, page, section, table
 from shortcaps.models import CapsuleNetwork
-from shortcaps.training.plots import as_png, confusion, curves, grey_picture, routing_maps
+from shortcaps.training.plots import confusion, curves
 
 WORST, MAPS = 24, 6
-
-STYLE = """
-:root { color-scheme: light dark; --ink: #1d2733; --soft: #66717d; --paper: #fbfbf9; --card: #ffffff; --line: #e3e5e2;
-        --accent: #0b7a75; }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e8ebee; --soft: #9aa5b1; --paper: #14181d; --card: #1c2229; --line: #2d353e; --accent: #4fc3bd; }
-  .plot { background: #f4f4f1; border-radius: 8px; padding: 8px; }
-}
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--paper); color: var(--ink); font: 16px/1.5 system-ui, sans-serif; }
-main { max-width: 980px; margin: 0 auto; padding: 32px 20px 64px; }
-h1 { font-size: 1.5rem; margin: 0 0 4px; } h2 { font-size: 1.05rem; margin: 0 0 12px; }
-.soft { color: var(--soft); } .small { font-size: .85rem; }
-section { background: var(--card); border: 1px solid var(--line); border-radius: 12px; padding: 20px; margin-top: 20px; }
-.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: 12px; margin-top: 20px; }
-.figure { background: var(--card); border: 1px solid var(--line); border-radius: 12px; padding: 14px 16px; }
-.figure b { display: block; font-size: 1.5rem; line-height: 1.25; } .figure:first-child b { color: var(--accent); }
-.plot svg { max-width: 100%; height: auto; display: block; margin: 0 auto; }
-.gallery { display: grid; grid-template-columns: repeat(auto-fill, minmax(96px, 1fr)); gap: 12px; }
-.gallery figure, .maps figure { margin: 0; text-align: center; }
-.gallery img { width: 84px; height: 84px; image-rendering: pixelated; border-radius: 6px; }
-.maps { display: grid; grid-template-columns: repeat(auto-fit, minmax(260px, 1fr)); gap: 16px; }
-.maps .row { display: flex; gap: 6px; justify-content: center; } .maps img { width: 30%; max-width: 112px; border-radius: 6px; }
-table { border-collapse: collapse; width: 100%; font-size: .9rem; } td, th { padding: 4px 8px; text-align: left;
-  border-bottom: 1px solid var(--line); vertical-align: top; } td.number, th.number { text-align: right;
-  font-variant-numeric: tabular-nums; } .wide { overflow-x: auto; }
-.two { display: grid; grid-template-columns: repeat(auto-fit, minmax(300px, 1fr)); gap: 20px; }
-pre { overflow-x: auto; font-size: .8rem; margin: 0; } code { font-size: .9em; } .warn { color: #b4540a; }
-"""
 
 
 def write_report(
@@ -74,7 +46,7 @@ def render(
     summary = model.summary()
     title = f"{train['model']} {'shortcut' if train['shortcut'] else 'sequential'} network, {train['routing']} routing"
     low, high = test.interval
-    figures = [
+    headline = [
         (f"{test.accuracy:.2%}", f"test accuracy, {low:.2%} – {high:.2%}"),
         (f"{result['parameters']:,}", "parameters"),
         (f"{summary.votes:,}", "votes per image, never built"),
@@ -100,21 +72,11 @@ def render(
         + section("Data and environment", table({**config["data"], **config["environment"]}))
         + "</div>",
     ]
-    notes = caveats(config, data)
-    return (
-        "<!doctype html><html lang='en'><head><meta charset='utf-8'><meta name='viewport' content='width=device-width'>"
-        f"<title>{html.escape(title)}</title><style>{STYLE}</style></head><body><main>"
-        f"<h1>{html.escape(title)}</h1><div class='soft'>trained on {html.escape(config['data']['label'])}, tested on "
-        f"{len(data):,} images of {html.escape(data.label)}; protocol {html.escape(data.protocol)}, seed {train['seed']}</div>"
-        + "".join(f"<p class='warn small'>{html.escape(note)}</p>" for note in notes)
-        + "<div class='figures'>"
-        + "".join(
-            f"<div class='figure'><b>{value}</b><span class='soft small'>{what}</span></div>" for value, what in figures
-        )
-        + "</div>"
-        + "".join(sections)
-        + "</main></body></html>"
+    subtitle = (
+        f"trained on {config['data']['label']}, tested on {len(data):,} images of {data.label}; "
+        f"protocol {data.protocol}, seed {train['seed']}"
     )
+    return page(title, subtitle, caveats(config, data), figures(headline) + "".join(sections))
 
 
 def caveats(config: dict[str, Any], data: Dataset) -> list[str]:
@@ -135,20 +97,6 @@ def caveats(config: dict[str, Any], data: Dataset) -> list[str]:
 
 def minutes(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.1f} min"
-
-
-def section(title: str, body: str) -> str:
-    return f"<section><h2>{html.escape(title)}</h2>{body}</section>"
-
-
-def table(values: dict[str, Any]) -> str:
-    def shown(value: Any) -> str:
-        return value if isinstance(value, str) else json.dumps(value)
-
-    lines = (
-        f"<tr><td class='soft'>{html.escape(k)}</td><td>{html.escape(shown(v))}</td></tr>" for k, v in values.items()
-    )
-    return f"<div class='wide'><table>{''.join(lines)}</table></div>"
 
 
 def per_class(test: Evaluation) -> str:
@@ -187,7 +135,7 @@ def maps(model: CapsuleNetwork, data: Dataset) -> str:
     images = data.view(data.images[torch.tensor(chosen)])
     answers = model(images).argmax(1).tolist()
     cells = []
-    for line, answer in zip(routing_maps(model, images), answers, strict=True):
+    for line, answer in zip(laid_over(model, images), answers, strict=True):
         pictures = "".join(f"<img src='{address}' alt=''>" for address in line)
         cells.append(
             f"<figure><div class='row'>{pictures}</div><div class='small'>{html.escape(data.class_names[answer])}</div></figure>"

@@ -1,0 +1,50 @@
+"""Routing maps: from where, and from which capsules, a class takes its votes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from shortcaps.models import CapsuleNetwork
+
+
+@dataclass(frozen=True)
+class RoutingMaps:
+    """Coefficients of one class for each image, divided by their mean: 1 is "as much as any other capsule".
+
+    classes: (batch,), the class whose maps these are
+    probabilities: (batch, classes)
+    poses: (batch, classes, rows, cols)
+    maps: for each shortcut (batch, passes, channels, height, width). A sequential network has one, that of its last
+        layer, with one pass.
+    """
+
+    classes: Tensor
+    probabilities: Tensor
+    poses: Tensor
+    maps: tuple[Tensor, ...]
+
+    def over_channels(self) -> tuple[Tensor, ...]:
+        """The same for all channels together: for each shortcut (batch, passes, height, width)."""
+        return tuple(block.mean(2) for block in self.maps)
+
+
+@torch.no_grad()
+def routing_maps(model: CapsuleNetwork, images: Tensor, classes: Tensor | None = None) -> RoutingMaps:
+    """The routing maps of the winning class of each image, or of the classes (batch,) given."""
+    capsules = model.capsules(images)
+    assert capsules.coefficients is not None, "they were asked for"
+    winners = capsules.activation.argmax(1) if classes is None else classes
+    one_each = torch.arange(len(images), device=images.device)
+    blocks = []
+    if model.shortcut:
+        for block in capsules.coefficients:
+            blocks.append(block[one_each, :, winners])
+    else:
+        # The last kernel covers the whole map: (batch, classes, 1, 1, kernel, kernel, channels).
+        last = capsules.coefficients[-1][one_each, winners, 0, 0]
+        blocks.append(last.permute(0, 3, 1, 2).unsqueeze(1))
+    shares = tuple(block / block.mean((2, 3, 4), keepdim=True).clamp_min(1e-12) for block in blocks)
+    return RoutingMaps(winners, capsules.activation, capsules.pose, shares)

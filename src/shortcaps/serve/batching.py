@@ -1,0 +1,70 @@
+"""Requests that arrive together are answered together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Generic, TypeVar
+
+Question = TypeVar("Question")
+Answer = TypeVar("Answer")
+
+
+class Busy(Exception):
+    """The queue is full."""
+
+
+class Batcher(Generic[Question, Answer]):
+    """Collects questions while the network is busy with earlier ones, and asks them all at once when it is free.
+
+    There is no waiting for a batch to fill: alone, a question is answered at once; under load, batches grow by
+    themselves. One thread runs the network, so that requests do not compete for the cores.
+    """
+
+    def __init__(self, answer_all: Callable[[list[Question]], list[Answer]], *, largest: int, queue: int) -> None:
+        self.answer_all, self.largest = answer_all, largest
+        self._waiting: asyncio.Queue[tuple[Question, asyncio.Future[Answer]]] = asyncio.Queue(queue)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="network")
+        self._worker: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._worker = asyncio.create_task(self._work())
+
+    async def stop(self) -> None:
+        if self._worker is not None:
+            self._worker.cancel()
+        self._thread.shutdown(wait=True)
+
+    @property
+    def waiting(self) -> int:
+        return self._waiting.qsize()
+
+    async def ask(self, question: Question) -> Answer:
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        try:
+            self._waiting.put_nowait((question, future))
+        except asyncio.QueueFull as error:
+            raise Busy from error
+        return await future
+
+    async def _work(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            batch = [await self._waiting.get()]
+            while len(batch) < self.largest and not self._waiting.empty():
+                batch.append(self._waiting.get_nowait())
+            # Who has gone away in the meantime needs no answer.
+            batch = [(question, future) for question, future in batch if not future.done()]
+            if not batch:
+                continue
+            try:
+                answers = await loop.run_in_executor(self._thread, self.answer_all, [question for question, _ in batch])
+            except Exception as error:  # it belongs to those who asked, not to the worker
+                for _, future in batch:
+                    if not future.done():
+                        future.set_exception(error)
+                continue
+            for (_, future), answer in zip(batch, answers, strict=True):
+                if not future.done():
+                    future.set_result(answer)
