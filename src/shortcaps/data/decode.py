@@ -19,6 +19,10 @@ MOST_PIXELS = 50_000_000
 FORMATS = ("PNG", "JPEG", "BMP", "WEBP", "GIF")
 
 
+class TooManyPixels(DataError):
+    """A picture that is larger than anybody needs."""
+
+
 def decode_image(source: Path | BinaryIO, *, colour: bool, most_pixels: int = MOST_PIXELS) -> Picture:
     """An upright picture in colour or grey, with what is transparent made white; raises DataError with the reason."""
     from PIL import Image, ImageOps, UnidentifiedImageError
@@ -29,7 +33,9 @@ def decode_image(source: Path | BinaryIO, *, colour: bool, most_pixels: int = MO
             with Image.open(source, formats=FORMATS) as opened:
                 width, height = opened.size
                 if width * height > most_pixels:
-                    raise DataError(f"{width}x{height} is more than {most_pixels / 1e6:g} megapixels: make it smaller")
+                    raise TooManyPixels(
+                        f"{width}x{height}, more than {most_pixels / 1e6:g} megapixels: make it smaller"
+                    )
                 upright = ImageOps.exif_transpose(opened)
                 if upright.mode.startswith("I;16") or upright.mode == "I":
                     # 16 bits of grey, which convert() would cut off
@@ -41,7 +47,7 @@ def decode_image(source: Path | BinaryIO, *, colour: bool, most_pixels: int = MO
     except UnidentifiedImageError as error:
         raise DataError("not an image") from error
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise DataError("far more pixels than an image should have: make it smaller") from error
+        raise TooManyPixels(f"more than {most_pixels / 1e6:g} megapixels: make it smaller") from error
     except (OSError, SyntaxError, ValueError, EOFError, IndexError, TypeError, OverflowError, MemoryError) as error:
         raise DataError(f"broken ({error})") from error
 

@@ -10,21 +10,31 @@ from torch import Tensor
 from shortcaps.models import CapsuleNetwork
 
 
+def as_probabilities(activations: Tensor) -> Tensor:
+    """Activations (batch, classes) of class capsules, each in 0–1, scaled to sum to 1 over the classes."""
+    return activations / activations.sum(1, keepdim=True).clamp_min(1e-12)
+
+
 @dataclass(frozen=True)
 class RoutingMaps:
     """Coefficients of one class for each image, divided by their mean: 1 is "as much as any other capsule".
 
     classes: (batch,), the class whose maps these are
-    probabilities: (batch, classes)
+    activations: of the class capsules, (batch, classes)
     poses: (batch, classes, rows, cols)
     maps: for each shortcut (batch, passes, channels, height, width). A sequential network has one, that of its last
         layer, with one pass.
     """
 
     classes: Tensor
-    probabilities: Tensor
+    activations: Tensor
     poses: Tensor
     maps: tuple[Tensor, ...]
+
+    @property
+    def probabilities(self) -> Tensor:
+        """The activations, scaled to sum to 1."""
+        return as_probabilities(self.activations)
 
     def over_channels(self) -> tuple[Tensor, ...]:
         """The same for all channels together: for each shortcut (batch, passes, height, width)."""

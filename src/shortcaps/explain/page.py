@@ -48,8 +48,9 @@ def explain(
 
 
 def maps_by_pass(explanation: Explanation) -> Figure:
-    """A row for each shortcut, a column for each pass: coefficients summed over channels, over the image."""
-    blocks = explanation.found.over_channels()
+    """A row for each shortcut with more than one position, a column for each pass: coefficients summed over channels, over
+    the image."""
+    blocks = [block for block in explanation.found.over_channels() if _has_positions(block)]
     passes = max(block.shape[1] for block in blocks)
     picture = _picture(explanation.image)
     figure = Figure(figsize=(2.1 * (passes + 1), 2.3 * len(blocks)))
@@ -67,8 +68,15 @@ def maps_by_pass(explanation: Explanation) -> Figure:
 
 
 def maps_by_channel(explanation: Explanation, shortcut: int) -> Figure:
-    """Every capsule channel of a shortcut by itself, in the last pass."""
+    """Every capsule channel of a shortcut by itself, in the last pass: maps, or bars where there is one position."""
     block = explanation.found.maps[shortcut][0, -1]
+    if not _has_positions(block):
+        figure = Figure(figsize=(6.5, 1.6))
+        axis = figure.subplots()
+        axis.bar(range(1, len(block) + 1), block.flatten().tolist(), color=ACCENT)
+        axis.axhline(1, color=FAINT, linewidth=0.8, linestyle=":")
+        axis.set(xlabel="capsule channel", ylabel="× equal share", xticks=range(1, len(block) + 1))
+        return figure
     columns = min(8, len(block))
     lines = -(-len(block) // columns)
     picture = _picture(explanation.image)
@@ -87,13 +95,13 @@ def maps_by_channel(explanation: Explanation, shortcut: int) -> Figure:
 
 def class_poses(explanation: Explanation) -> Figure:
     """The pose matrix of every class, the winner framed."""
-    poses = explanation.found.poses[0].cpu()
+    poses = explanation.found.poses[0].cpu().numpy()
     count = len(poses)
     columns = min(10, count)
     lines = -(-count // columns)
     figure = Figure(figsize=(1.0 * columns, 1.25 * lines))
     axes = figure.subplots(lines, columns, squeeze=False)
-    limit = float(poses.abs().max().clamp_min(1e-6))
+    limit = max(float(np.abs(poses).max()), 1e-6)
     for number, axis in enumerate(axes.flat):
         if number >= count:
             axis.set_visible(False)
@@ -114,15 +122,15 @@ def transformation_curves(explanation: Explanation) -> Figure:
     figure = Figure(figsize=(2.5 * len(traversals), 4.6))
     axes = figure.subplots(2, len(traversals), squeeze=False, sharey="row")
     for column, (name, traversal) in enumerate(traversals.items()):
-        probabilities = traversal.probabilities.cpu()
-        others = probabilities.clone()
+        probabilities = traversal.probabilities.cpu().numpy()
+        others = probabilities.copy()
         others[:, explanation.winner] = 0
         above, below = axes[:, column]
         own = explanation.class_names[explanation.winner]
         above.plot(traversal.values, probabilities[:, explanation.winner], color=ACCENT, label=own)
-        above.plot(traversal.values, others.max(1).values, color=SECOND, label="best other")
+        above.plot(traversal.values, others.max(1), color=SECOND, label="best other")
         above.set_ylim(-0.02, 1.02)
-        pose = traversal.poses[:, explanation.winner].flatten(1).cpu()
+        pose = traversal.poses[:, explanation.winner].flatten(1).cpu().numpy()
         below.plot(traversal.values, pose, color=INK, alpha=0.5, linewidth=0.9)
         below.set_xlabel(UNITS[name])
         for axis in (above, below):
@@ -141,8 +149,7 @@ def write_explanation(explanation: Explanation, folder: Path, title: str) -> Pat
         "routing by pass": maps_by_pass(explanation),
         **{
             f"shortcut {number + 1} by channel": maps_by_channel(explanation, number)
-            for number, block in enumerate(explanation.found.maps)
-            if block.shape[-1] * block.shape[-2] > 1
+            for number in range(len(explanation.found.maps))
         },
         "poses": class_poses(explanation),
         "transformations": transformation_curves(explanation),
@@ -176,7 +183,10 @@ def _page(explanation: Explanation, drawings: dict[str, Figure], title: str) -> 
     picture = f"<img src='{as_png(_picture(explanation.image))}' alt='the image' style='border-radius:8px'>"
     sections = [section("The image, as the network sees it", picture)]
     for name, figure in drawings.items():
-        caption = CAPTIONS.get(name, "Every capsule channel by itself, in the last pass.")
+        caption = CAPTIONS.get(
+            name,
+            "Every capsule channel by itself, in the last pass, in shares of what each would have if all had the same.",
+        )
         body = f"<p class='soft small'>{caption}</p><div class='plot'>{as_svg(figure)}</div>"
         sections.append(section(name[0].upper() + name[1:], body))
     if score is not None:
@@ -194,6 +204,10 @@ def _equivariance(score: EquivarianceScore) -> str:
         "fitted to half of them and tested on the others: 1 is all of it, 0 no better than a pose that stays as it is.</p>"
         + table(rows)
     )
+
+
+def _has_positions(block: Tensor) -> bool:
+    return block.shape[-1] * block.shape[-2] > 1
 
 
 def _picture(image: Tensor) -> np.ndarray:

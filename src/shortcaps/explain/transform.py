@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from shortcaps.explain.maps import as_probabilities
 from shortcaps.models import CapsuleNetwork
 
 TRANSFORMATIONS: dict[str, tuple[float, ...]] = {
@@ -66,14 +67,19 @@ def transformed(
 class Traversal:
     """One image under one transformation.
 
-    probabilities: (values, classes); poses: (values, classes, rows, cols); images: (values, channels, height, width)
+    activations: (values, classes); poses: (values, classes, rows, cols); images: (values, channels, height, width)
     """
 
     name: str
     values: tuple[float, ...]
     images: Tensor
-    probabilities: Tensor
+    activations: Tensor
     poses: Tensor
+
+    @property
+    def probabilities(self) -> Tensor:
+        """The activations, scaled to sum to 1."""
+        return as_probabilities(self.activations)
 
 
 @torch.no_grad()

@@ -30,6 +30,7 @@ from torch import Tensor
 
 import shortcaps
 from shortcaps.data.dataset import DataError
+from shortcaps.data.decode import TooManyPixels
 from shortcaps.explain import routing_maps, transformed
 from shortcaps.predict import Prediction, Predictor
 from shortcaps.serve.batching import Batcher, Busy
@@ -203,7 +204,8 @@ def create_app(predictor: Predictor, limits: Limits | None = None) -> FastAPI:
                     lambda: predictor.read(io.BytesIO(content), invert=invert, most_pixels=limits.pixels),
                 )
             except DataError as reason:
-                raise HTTPException(413 if "megapixels" in str(reason) else 422, f"the picture is {reason}") from reason
+                code = 413 if isinstance(reason, TooManyPixels) else 422
+                raise HTTPException(code, f"the picture is {reason}") from reason
             moves = {"rotation": rotation, "scale": scale, "shear": shear, "shift_x": shift_x, "shift_y": shift_y}
             image = transformed(image[None], **moves)[0]
             try:

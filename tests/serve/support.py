@@ -1,0 +1,36 @@
+"""A server in a process of its own, as a user starts it."""
+
+from __future__ import annotations
+
+import io
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from PIL import Image
+
+RUN = "mnist-baseline-fuzzy"
+
+
+@contextmanager
+def serving(*options: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """The address of a running server, and its process."""
+    command = [sys.executable, "-m", "shortcaps", "serve", RUN, "--port", "0", *options]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        found = re.search(r"http://\S+", line)
+        assert found, line + (process.stderr.read() if process.stderr else "")
+        yield found[0], process
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def png(size: int = 28, colour: int = 0) -> bytes:
+    stream = io.BytesIO()
+    Image.new("L", (size, size), colour).save(stream, "PNG")
+    return stream.getvalue()

@@ -1,0 +1,215 @@
+"""The API: right answers to good requests, one clear line for bad ones, and never a stack trace."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import io
+import random
+import threading
+import time
+import zlib
+from collections.abc import Iterator
+
+import pytest
+import torch
+from PIL import Image
+
+from shortcaps.predict import Predictor
+from shortcaps.serve import Limits, create_app
+from shortcaps.serve.app import Answer, Question, answer_all
+from shortcaps.serve.batching import Batcher, Busy
+from tests.serve.support import RUN, png, serving
+from tests.test_predict import draw
+
+testclient = pytest.importorskip("fastapi.testclient")
+
+
+@pytest.fixture(scope="module")
+def predictor() -> Predictor:
+    return Predictor(RUN)
+
+
+@pytest.fixture(scope="module")
+def client(predictor: Predictor) -> Iterator[object]:
+    app = create_app(predictor, Limits(body_bytes=300_000, pixels=1_000_000))
+    with testclient.TestClient(app, raise_server_exceptions=False) as client:
+        yield client
+
+
+def one() -> bytes:
+    stream = io.BytesIO()
+    draw().save(stream, "PNG")
+    return stream.getvalue()
+
+
+def test_a_picture_is_recognised_whichever_way_it_comes(client) -> None:  # type: ignore[no-untyped-def]
+    form = client.post("/predict", files={"image": ("one.png", one())})
+    assert form.status_code == 200
+    assert form.json()["answer"] == "1"
+    assert abs(sum(form.json()["probabilities"].values()) - 1) < 1e-6
+    assert form.json()["maps"] is None
+    encoded = base64.b64encode(one()).decode()
+    for text in (encoded, f"data:image/png;base64,{encoded}"):
+        assert client.post("/predict", json={"image": text}).json() == form.json()
+    raw = client.post("/predict", content=one(), headers={"Content-Type": "image/png"})
+    assert raw.json() == form.json()
+
+
+def test_details_and_transformations_on_request(client, predictor: Predictor) -> None:  # type: ignore[no-untyped-def]
+    answer = client.post("/predict?details=true&rotation=90", files={"image": one()}).json()
+    assert [len(block) for block in answer["maps"]] == [5, 3, 1]
+    assert len(answer["pose"]) == 4
+    image = torch.tensor(answer["image"])
+    assert image.shape == (28, 28)
+    rows, columns = torch.nonzero(image > 0.5, as_tuple=True)
+    assert columns.max() - columns.min() > rows.max() - rows.min()  # the one lies down
+
+
+def test_page_health_and_description(client) -> None:  # type: ignore[no-untyped-def]
+    page = client.get("/")
+    assert "/*ABOUT*/" not in page.text
+    assert '"trained_on": "MNIST"' in page.text
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    assert client.get("/healthz").json() == {"status": "ok", "classes": 10, "waiting": 0}
+    described = client.get("/openapi.json").json()["paths"]["/predict"]["post"]
+    assert set(described["requestBody"]["content"]) >= {"multipart/form-data", "application/json"}
+    assert {"200", "413", "415", "422", "503"} <= set(described["responses"])
+    assert "openapi.json" in client.get("/docs").text
+    assert client.get("/nothing").status_code == 404
+
+
+def bomb(width: int, height: int) -> bytes:
+    """A small PNG file that claims, and keeps, a huge picture."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return len(data).to_bytes(4, "big") + kind + data + zlib.crc32(kind + data).to_bytes(4, "big")
+
+    header = width.to_bytes(4, "big") + height.to_bytes(4, "big") + bytes([8, 0, 0, 0, 0])
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", header)
+        + chunk(b"IDAT", zlib.compress(bytes(100_000)))
+        + chunk(b"IEND", b"")
+    )
+
+
+@pytest.mark.parametrize(
+    ("request_of", "status", "reason"),
+    [
+        ({"content": b"x", "headers": {"Content-Type": "text/plain"}}, 415, "content type 'text/plain'"),
+        ({"content": b"x"}, 415, "content type 'missing'"),
+        ({"files": {"image": b"not a picture"}}, 422, "the picture is not an image"),
+        ({"files": {"picture": b"x"}}, 422, "no file called 'image'"),
+        ({"files": {"image": png()[:40]}}, 422, "the picture is "),
+        ({"json": {"image": "%%%"}}, 422, "'image' is not base64"),
+        ({"json": [1, 2]}, 422, "no text called 'image'"),
+        ({"content": b"{", "headers": {"Content-Type": "application/json"}}, 400, "not JSON"),
+        ({"content": b"[" * 100_000, "headers": {"Content-Type": "application/json"}}, 400, "not JSON"),
+        ({"content": b"--x", "headers": {"Content-Type": "multipart/form-data"}}, 400, "boundary"),
+        ({"files": {"image": bytes(400_000)}}, 413, "bytes"),
+        ({"files": {"image": bomb(1_200, 1_000)}}, 413, "megapixels"),
+        ({"files": {"image": bomb(60_000, 60_000)}}, 413, "megapixels"),
+        ({"files": {"image": png()}, "params": {"scale": "0"}}, 422, "scale:"),
+        ({"files": {"image": png()}, "params": {"rotation": "nan"}}, 422, "rotation:"),
+    ],
+)
+def test_bad_requests_get_one_line(client, request_of, status, reason) -> None:  # type: ignore[no-untyped-def]
+    response = client.post("/predict", **request_of)
+    assert response.status_code == status, response.text
+    assert reason in response.json()["error"]
+    assert "Traceback" not in response.text
+    assert "\n" not in response.json()["error"]
+
+
+def test_a_body_that_hides_its_length_is_cut_off(client) -> None:  # type: ignore[no-untyped-def]
+    def parts() -> Iterator[bytes]:
+        for _ in range(10):
+            yield bytes(50_000)
+
+    response = client.post("/predict", content=parts(), headers={"Content-Type": "image/png"})
+    assert response.status_code == 413
+
+
+def test_damaged_pictures_never_break_the_server(client) -> None:  # type: ignore[no-untyped-def]
+    """A taste of benchmarks/server.py, which sends ten thousand."""
+    chance = random.Random(0)
+    seeds = []
+    for kind in ("PNG", "JPEG", "GIF", "BMP", "WEBP"):
+        stream = io.BytesIO()
+        Image.new("RGB", (40, 40), "orange").save(stream, kind)
+        seeds.append(stream.getvalue())
+    for _ in range(150):
+        data = bytearray(chance.choice(seeds))
+        for _ in range(chance.randrange(1, 12)):
+            data[chance.randrange(len(data))] = chance.randrange(256)
+        response = client.post("/predict", files={"image": bytes(data[: chance.randrange(1, len(data) + 1)])})
+        assert response.status_code in (200, 413, 422), response.text
+
+
+def test_questions_that_wait_are_answered_together(predictor: Predictor) -> None:
+    sizes = []
+
+    def slowly(questions: list[int]) -> list[int]:
+        sizes.append(len(questions))
+        time.sleep(0.05)
+        return [question * 2 for question in questions]
+
+    async def ask() -> list[int]:
+        batcher = Batcher(slowly, largest=8, queue=100)
+        batcher.start()
+        answers = await asyncio.gather(*(batcher.ask(n) for n in range(20)))
+        await batcher.stop()
+        return answers
+
+    assert asyncio.run(ask()) == [2 * n for n in range(20)]
+    assert max(sizes) == 8
+    assert len(sizes) <= 4
+    together = answer_all(predictor, [Question(torch.rand(1, 28, 28), False) for _ in range(3)])
+    assert all(isinstance(answer, Answer) for answer in together)
+
+
+def test_a_full_queue_refuses_and_a_failure_reaches_who_asked() -> None:
+    release = threading.Event()
+
+    def wait(questions: list[int]) -> list[int]:
+        release.wait(5)
+        if 7 in questions:
+            raise ValueError("seven")
+        return questions
+
+    async def ask() -> None:
+        batcher = Batcher(wait, largest=1, queue=2)
+        batcher.start()
+        first = asyncio.create_task(batcher.ask(7))
+        await asyncio.sleep(0.05)
+        others = [asyncio.create_task(batcher.ask(n)) for n in range(2)]
+        await asyncio.sleep(0.05)
+        with pytest.raises(Busy):
+            await batcher.ask(9)
+        release.set()
+        with pytest.raises(ValueError, match="seven"):
+            await first
+        assert await asyncio.gather(*others) == [0, 1]
+        await batcher.stop()
+
+    asyncio.run(ask())
+
+
+def test_too_many_at_once_are_told_when_to_come_back() -> None:
+    import httpx
+
+    with serving("--queue", "1") as (address, _):
+
+        async def flood() -> list[httpx.Response]:
+            async with httpx.AsyncClient(timeout=30) as client:
+                return await asyncio.gather(
+                    *(client.post(f"{address}/predict", files={"image": one()}) for _ in range(30))
+                )
+
+        responses = asyncio.run(flood())
+        codes = [response.status_code for response in responses]
+        assert set(codes) == {200, 503}
+        assert all(response.headers["retry-after"] == "1" for response in responses if response.status_code == 503)
+        with httpx.Client() as client:
+            assert client.get(f"{address}/healthz").json()["status"] == "ok"
