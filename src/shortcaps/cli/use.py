@@ -283,7 +283,8 @@ def serve_command(
     predictor = Predictor(run)
     limits = Limits(queue=queue, body_bytes=int(body_megabytes * 1e6))
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family) as listener:
+    # With the protocol named, asyncio sends small answers at once instead of waiting for more to send with them.
+    with socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((host, port))

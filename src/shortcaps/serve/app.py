@@ -38,6 +38,8 @@ from shortcaps.serve.batching import Batcher, Busy
 PAGE = Path(__file__).with_name("page.html")
 DOCS = Path(__file__).with_name("docs.html")
 log = logging.getLogger("shortcaps.serve")
+# Who sends a broken form is told so; the parser need not tell the operator as well.
+logging.getLogger("python_multipart").setLevel(logging.CRITICAL)
 
 
 @dataclass(frozen=True)
