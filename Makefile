@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test lint check format clean
+.PHONY: run test lint check sanitize format clean
 
 $(READY): pyproject.toml setup.py constraints.txt $(wildcard src/shortcaps/routing/kernels/*.cpp src/shortcaps/routing/kernels/*.h)
 	$(PYTHON) -m venv $(VENV)
@@ -26,6 +26,10 @@ lint: $(READY)
 
 check: $(READY)
 	$(BIN)/pytest -n 2
+
+# The kernels' own test program as it is shipped, for every instruction set, under sanitizers: some minutes.
+sanitize: $(READY)
+	SHORTCAPS_SANITIZE_ALL=1 $(BIN)/pytest tests/kernels --timeout 900
 
 format: $(READY)
 	$(BIN)/ruff check --fix
