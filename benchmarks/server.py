@@ -18,6 +18,8 @@ import tempfile
 import time
 import zlib
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +32,6 @@ wrk.method = "POST"
 wrk.headers["Content-Type"] = "image/png"
 local file = io.open("{picture}", "rb")
 wrk.body = file:read("*all")
-local answers = {{}}
-response = function(status) answers[status] = (answers[status] or 0) + 1; count = answers end
 done = function(summary, latency, requests)
   io.write(string.format("RESULT %d %d %.3f %.3f %.3f\\n", summary.requests, summary.errors.status,
     summary.duration / 1e6, latency:percentile(50) / 1e3, latency:percentile(99) / 1e3))
@@ -39,13 +39,19 @@ end
 """
 
 
-def start(*options: str) -> tuple[subprocess.Popen[str], str]:
+@contextmanager
+def serving(*options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A server in a process of its own, and its address."""
     command = [sys.executable, "-m", "shortcaps", "serve", RUN, "--port", "0", *options]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    found = re.search(r"http://\S+", process.stdout.readline())
-    assert found, "the server says where it is"
-    return process, found[0]
+    try:
+        assert process.stdout is not None
+        found = re.search(r"http://\S+", process.stdout.readline())
+        assert found, "the server says where it is"
+        yield process, found[0]
+    finally:
+        process.terminate()
+        process.wait()
 
 
 def resident_megabytes(process: subprocess.Popen[str]) -> float:
@@ -59,7 +65,9 @@ def load(address: str, clients: int, seconds: int, picture: Path) -> dict[str, f
         script.write(LUA.format(picture=picture))
         script.flush()
         command = ["wrk", "-t1", f"-c{clients}", f"-d{seconds}s", "--latency", "--timeout", "30s", "-s", script.name]
-        output = subprocess.run([*command, f"{address}/predict"], capture_output=True, text=True, check=True).stdout
+        result = subprocess.run([*command, f"{address}/predict"], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr + result.stdout
+    output = result.stdout
     requests, refused, duration, median, p99 = map(float, re.findall(r"RESULT (.*)", output)[0].split())
     return {
         "clients": clients,
@@ -140,33 +148,29 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         picture = Path(folder, "digit.png")
         Image.effect_noise((28, 28), 60).save(picture)
-        process, address = start()
-        load(address, 8, 3, picture)  # warm
-        found["load"] = [load(address, clients, arguments.seconds, picture) for clients in (1, 8, 64)]
-        before = resident_megabytes(process)
-        started = time.perf_counter()
-        codes = asyncio.run(fuzz(address, arguments.uploads))
-        found["malformed"] = {
-            "uploads": sum(codes.values()),
-            "seconds": time.perf_counter() - started,
-            "answers": {str(code): count for code, count in sorted(codes.items())},
-            "memory_before_mb": before,
-            "memory_after_mb": resident_megabytes(process),
-            "still_serving": httpx.get(f"{address}/healthz").json()["status"] == "ok",
-        }
-        process.terminate()
-        process.wait()
-        process, address = start("--queue", "16")
-        load(address, 8, 3, picture)
-        before = resident_megabytes(process)
-        found["past_the_limit"] = {
-            "queue": 16,
-            **load(address, 256, arguments.seconds, picture),
-            "memory_before_mb": before,
-            "memory_after_mb": resident_megabytes(process),
-        }
-        process.terminate()
-        process.wait()
+        with serving() as (process, address):
+            load(address, 8, 3, picture)  # warm
+            found["load"] = [load(address, clients, arguments.seconds, picture) for clients in (1, 8, 64)]
+            before = resident_megabytes(process)
+            started = time.perf_counter()
+            codes = asyncio.run(fuzz(address, arguments.uploads))
+            found["malformed"] = {
+                "uploads": sum(codes.values()),
+                "seconds": time.perf_counter() - started,
+                "answers": {str(code): count for code, count in sorted(codes.items())},
+                "memory_before_mb": before,
+                "memory_after_mb": resident_megabytes(process),
+                "still_serving": httpx.get(f"{address}/healthz").json()["status"] == "ok",
+            }
+        with serving("--queue", "16") as (process, address):
+            load(address, 8, 3, picture)
+            before = resident_megabytes(process)
+            found["past_the_limit"] = {
+                "queue": 16,
+                **load(address, 256, arguments.seconds, picture),
+                "memory_before_mb": before,
+                "memory_after_mb": resident_megabytes(process),
+            }
     text = json.dumps(found, indent=2)
     print(text)
     if arguments.json:

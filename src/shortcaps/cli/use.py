@@ -288,6 +288,7 @@ def serve_command(
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((host, port))
+            listener.listen(2048)  # who connects at once, before the application is up, waits instead of being refused
         except OSError as error:
             raise RunError(
                 f"cannot listen on {host}:{port} ({error.strerror}): choose another --host or --port"
