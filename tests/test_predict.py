@@ -125,6 +125,7 @@ def test_predict_prints_a_table_json_or_csv_and_goes_on_after_a_broken_picture(t
     assert "two.png: not an image" in result.stderr
     rows = list(csv.DictReader(io.StringIO(run("predict", RUN, str(tmp_path), "--csv").stdout)))
     assert [row["class"] for row in rows] == ["1", ""]
-    assert "one.png" in run("predict", RUN, str(tmp_path / "one.png")).stdout.replace("\n", "")
+    table = run("predict", RUN, str(tmp_path / "one.png")).stdout  # a long path is folded
+    assert "one.png" in "".join(table.split())
     run("predict", RUN, str(tmp_path / "two.png"), expect=1)
     assert "is not a run directory" in run("predict", str(tmp_path / "no"), str(tmp_path), expect=2).stderr

@@ -18,16 +18,14 @@ RUN = "mnist-baseline-fuzzy"
 def serving(*options: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """The address of a running server, and its process."""
     command = [sys.executable, "-m", "shortcaps", "serve", RUN, "--port", "0", *options]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        found = re.search(r"http://\S+", line)
-        assert found, line + (process.stderr.read() if process.stderr else "")
-        yield found[0], process
-    finally:
-        process.terminate()
-        process.wait(20)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            found = re.search(r"http://\S+", process.stdout.readline())
+            assert found, "a server says where it listens"
+            yield found[0], process
+        finally:
+            process.terminate()
 
 
 def png(size: int = 28, colour: int = 0) -> bytes:
