@@ -15,7 +15,7 @@ def plot_scaling(found: list[Scaling], target: Path) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib import pyplot, ticker
 
     quantities = list(dict.fromkeys(scaling.quantity for scaling in found))
     figure, axes = pyplot.subplots(2, len(quantities), figsize=(3.4 * len(quantities), 6), squeeze=False)
@@ -36,6 +36,8 @@ def plot_scaling(found: list[Scaling], target: Path) -> None:
             axis.set_yscale("log")
             values = next(scaling.values for scaling in found if scaling.quantity == quantity)
             axis.set_xticks(values, [str(value) for value in values])
+            axis.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+            axis.yaxis.set_major_formatter(ticker.FormatStrFormatter("%g"))
             axis.minorticks_off()
             axis.grid(alpha=0.3)
             axis.legend(fontsize=8, frameon=False)
