@@ -12,13 +12,14 @@ COLOURS = {"dense": "#b0413e", "factored": "#8a7b3c", "fused": "#2b6cb0", "compi
 
 def plot_scaling(found: list[Scaling], target: Path) -> None:
     """A column for each quantity: time above, memory below, logarithmic, with the fitted exponents in the legend."""
-    import matplotlib
+    from matplotlib import ticker
+    from matplotlib.figure import Figure
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot, ticker
+    from shortcaps.figures import save_figure
 
     quantities = list(dict.fromkeys(scaling.quantity for scaling in found))
-    figure, axes = pyplot.subplots(2, len(quantities), figsize=(3.4 * len(quantities), 6), squeeze=False)
+    figure = Figure(figsize=(3.4 * len(quantities), 6))
+    axes = figure.subplots(2, len(quantities), squeeze=False)
     for column, quantity in enumerate(quantities):
         for scaling in (scaling for scaling in found if scaling.quantity == quantity):
             colour = COLOURS.get(scaling.path)
@@ -46,5 +47,4 @@ def plot_scaling(found: list[Scaling], target: Path) -> None:
     case = found[0].case
     figure.suptitle(f"{case.network} {case.family} network, {case.routing} routing, batch {case.batch}", fontsize=11)
     figure.tight_layout()
-    figure.savefig(target, dpi=130)
-    pyplot.close(figure)
+    save_figure(figure, target)

@@ -8,14 +8,13 @@ from typing import Annotated
 
 import typer
 
+from shortcaps.bench import BACKBONE, BENCH_PATHS, QUANTITIES, Case, Report, Scaling, measure_scaling, run_benchmark
 from shortcaps.cli.app import app, best_device, console, errors
 from shortcaps.models import PRESETS
 from shortcaps.routing import ROUTINGS
 from shortcaps.training.config import RunError
 
 FAMILIES = ("shortcut", "sequential")
-PATHS = ("dense", "factored", "fused", "compiled")
-QUANTITIES = ("classes", "channels", "image_size", "iterations")
 
 
 def _chosen(words: str, known: tuple[str, ...], what: str) -> list[str]:
@@ -54,7 +53,7 @@ def bench_command(
     networks: Annotated[str, typer.Option(help=f"From {', '.join(PRESETS)}.")] = "baseline",
     families: Annotated[str, typer.Option(help=f"From {', '.join(FAMILIES)}.")] = "shortcut",
     routings: Annotated[str, typer.Option(help=f"From {', '.join(ROUTINGS)}.")] = "all",
-    paths: Annotated[str, typer.Option(help=f"From {', '.join(PATHS)}.")] = "dense,factored,fused",
+    paths: Annotated[str, typer.Option(help=f"From {', '.join(BENCH_PATHS)}.")] = "dense,factored,fused",
     batch: Annotated[str, typer.Option(help="Sizes of the batch.")] = "128",
     image_size: Annotated[int, typer.Option(help="Side of the images.")] = 28,
     rounds: Annotated[int, typer.Option(help="Rounds of which the median is taken.", min=1)] = 7,
@@ -70,12 +69,11 @@ def bench_command(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
 ) -> None:
     from shortcaps.allocator import keep_freed_memory
-    from shortcaps.bench import Case, measure_scaling, run_benchmark
     from shortcaps.bench.goals import goal_cases, verdicts
     from shortcaps.routing.kernels import library
 
     sizes = [_batch_size(word) for word in batch.split(",")]
-    chosen_paths = _chosen(paths, PATHS, "path")
+    chosen_paths = _chosen(paths, tuple(BENCH_PATHS), "path")
     cases = [
         Case(network, family == "shortcut", routing, path, size, image_size)
         for network in _chosen(networks, tuple(PRESETS), "network")
@@ -90,7 +88,7 @@ def bench_command(
         raise RunError(
             f"the path 'fused' needs the native library, which is {library.description()}: choose other --paths"
         )
-    quantities = _chosen(against, QUANTITIES, "quantity") if against is not None else []
+    quantities = _chosen(against, tuple(QUANTITIES), "quantity") if against is not None else []
     keep_freed_memory()
     with errors.status("starting") as status:
 
@@ -130,12 +128,8 @@ def _batch_size(word: str) -> int:
     return int(word)
 
 
-def _print_report(report: object) -> None:
+def _print_report(report: Report) -> None:
     from rich.table import Table
-
-    from shortcaps.bench import BACKBONE, Report
-
-    assert isinstance(report, Report)
 
     def ratio(value: float | None) -> str:
         return "" if value is None else f"{value:.2f}" if value < 10 else f"{value:.0f}"
@@ -188,15 +182,11 @@ def _print_report(report: object) -> None:
     )
 
 
-def _print_scaling(found: object) -> None:
+def _print_scaling(found: list[Scaling]) -> None:
     from rich.table import Table
 
-    from shortcaps.bench import Scaling
-
-    assert isinstance(found, list)
     table = Table("quantity", "path", "values", "time ∝", "memory ∝", "by votes", box=None, header_style="dim")
     for scaling in found:
-        assert isinstance(scaling, Scaling)
         memory, by_votes = scaling.memory_exponent, scaling.memory_exponent_by_votes
         table.add_row(
             scaling.quantity.replace("_", " "),

@@ -21,6 +21,7 @@ from typing import Annotated, Any
 
 import torch
 from fastapi import FastAPI, Query, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 from pydantic import BaseModel, Field
 from starlette.datastructures import UploadFile
@@ -218,8 +219,6 @@ def create_app(predictor: Predictor, limits: Limits | None = None) -> FastAPI:
                 raise HTTPException(504, "no answer in time: try again") from error
         finally:
             in_hand -= 1
-
-    from fastapi.exceptions import RequestValidationError
 
     @app.exception_handler(RequestValidationError)
     async def say_which(_: Request, error: RequestValidationError) -> Response:
