@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from shortcaps.models import CapsuleNetwork
+    from shortcaps.models import CapsuleNetwork, Network
 
 
 def load(run: str | Path) -> CapsuleNetwork:
@@ -18,7 +18,25 @@ def load(run: str | Path) -> CapsuleNetwork:
     >>> shortcaps.load("mnist-baseline-fuzzy").class_names[3]
     '3'
     """
-    from shortcaps.models import create_model
+    return with_capsules(load_network(run), run)
+
+
+def with_capsules(model: Network, run: str | Path) -> CapsuleNetwork:
+    """The same network, for what needs pose capsules; raises RunError where it has none."""
+    from shortcaps.models import CapsuleNetwork
+    from shortcaps.training.config import RunError
+
+    if not isinstance(model, CapsuleNetwork):
+        raise RunError(
+            f"{run} holds a {model.title}, which has no pose capsules: it can be evaluated and asked for predictions, "
+            "but not explained, exported or served"
+        )
+    return model
+
+
+def load_network(run: str | Path) -> Network:
+    """The same for any run, also of a network that was only trained for comparison."""
+    from shortcaps.models import build_network
     from shortcaps.pretrained import find_run
     from shortcaps.training.config import RunError
     from shortcaps.training.run import RunDirectory, read_run_config, read_tensors
@@ -29,7 +47,7 @@ def load(run: str | Path) -> CapsuleNetwork:
     if not file.is_file():
         raise RunError(f"{path} has no weights yet: its training has not ended")
     try:
-        model = create_model(**config["network"])
+        model = build_network(**config["network"])
         model.load_state_dict(read_tensors(file))
     except (ValueError, TypeError, KeyError, RuntimeError) as error:
         raise RunError(f"{file} does not fit config.json: {error}") from error

@@ -15,12 +15,12 @@ from torch import Tensor
 from shortcaps.data.dataset import DataError
 from shortcaps.data.decode import MOST_PIXELS, decode_image
 from shortcaps.data.folder import SUFFIXES
-from shortcaps.loading import load
+from shortcaps.loading import load_network, with_capsules
 from shortcaps.prepare import Preparation
 from shortcaps.pretrained import find_run
 
 if TYPE_CHECKING:
-    from shortcaps.models import CapsuleNetwork
+    from shortcaps.models import CapsuleNetwork, Network
 
 
 @dataclass(frozen=True)
@@ -67,15 +67,20 @@ class Predictor:
     def __init__(self, run: str | Path, device: str = "cpu") -> None:
         from shortcaps.training.run import read_run_config
 
-        place = find_run(run)
-        self.config = read_run_config(place)
-        self.model: CapsuleNetwork = load(place).to(device)
+        self.run = find_run(run)
+        self.config = read_run_config(self.run)
+        self.network: Network = load_network(self.run).to(device)
         self.preparation = Preparation.of_run(self.config)
         self.device = device
 
     @property
+    def model(self) -> CapsuleNetwork:
+        """The network, where its capsules are wanted; raises RunError where it has none."""
+        return with_capsules(self.network, self.run)
+
+    @property
     def class_names(self) -> tuple[str, ...]:
-        return self.model.class_names
+        return self.network.class_names
 
     def read(self, source: Path | BinaryIO, *, invert: bool | None = None, most_pixels: int = MOST_PIXELS) -> Tensor:
         """The image of a file; raises DataError where it is none."""
@@ -88,7 +93,7 @@ class Predictor:
     @torch.inference_mode()
     def activations(self, images: Tensor) -> Tensor:
         """Of the class capsules, (batch, classes), on the CPU."""
-        return self.model(images.to(self.device)).cpu()
+        return self.network(images.to(self.device)).cpu()
 
     def predict(
         self, sources: Iterable[Path | tuple[str, bytes]], *, invert: bool | None = None, batch_size: int = 64

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-import shortcaps
 from shortcaps.cli.app import app, best_device, console, tell
 from shortcaps.data import SPLITS, load, options_of
+from shortcaps.loading import load_network
 from shortcaps.training.config import RunError, TrainConfig
 
 
@@ -70,9 +70,9 @@ def evaluate_command(
     if name != trained.data:
         options.pop("folder", None)
     options |= flags
-    model = shortcaps.load(run)
+    model = load_network(run)
     images = load(name, split, protocol or trained.protocol, tell=tell, **options)
-    shape, expected = images.image_shape, (model.plan.channels, *model.plan.image_size)
+    shape, expected = images.image_shape, (model.channels, *model.image_size)
     if shape != expected:
         raise RunError(
             f"{name} has images of {'x'.join(map(str, shape))}, but {run} was trained on {'x'.join(map(str, expected))}"

@@ -43,7 +43,7 @@ def explain(
     """Everything about one image (channels, height, width), for the winning class or the one given."""
     classes = None if class_number is None else torch.tensor([class_number], device=image.device)
     found = routing_maps(model, image[None], classes)
-    names = model.class_names or tuple(map(str, range(model.plan.classes)))
+    names = model.class_names or tuple(map(str, range(model.classes)))
     return Explanation(image, found, {name: traverse(model, image, name) for name in TRANSFORMATIONS}, names, score)
 
 

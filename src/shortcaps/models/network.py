@@ -1,4 +1,4 @@
-"""What the shortcut and the sequential network have in common: the way in, the way out, the summary."""
+"""What all networks have in common: the way in, the way out, the summary."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from shortcaps.models.plan import Plan
+from shortcaps.models.plan import Plan, Size
 from shortcaps.models.summary import Summary
 from shortcaps.routing import Routing
 
@@ -30,27 +30,22 @@ class ClassCapsules:
     coefficients: tuple[Tensor, ...] | None = None
 
 
-class CapsuleNetwork(nn.Module, ABC):
+class Network(nn.Module, ABC):
     """Images (batch, channels, height, width) in 0–1 to class probabilities (batch, classes) in 0–1."""
 
-    shortcut: bool
     class_names: tuple[str, ...] = ()
+    reconstructs: bool = False
+    """Whether `forward(images, labels)` also says how badly the images were drawn again, to be added to the loss."""
 
-    def __init__(self, plan: Plan, routing: Routing, path: str) -> None:
+    def __init__(self, image_size: Size, channels: int, classes: int) -> None:
         super().__init__()
-        self.plan, self.routing, self.path = plan, routing, path
+        self.image_size, self.channels, self.classes = image_size, channels, classes
         self._range_checked = False
 
-    def forward(self, images: Tensor) -> Tensor:
-        return self.capsules(images, keep_coefficients=False).activation
-
-    def capsules(self, images: Tensor, *, keep_coefficients: bool = True) -> ClassCapsules:
-        """The class capsules themselves: poses, activations and, unless declined, the routing coefficients."""
-        self._check_images(images)
-        return self._capsules(images, keep_coefficients)
-
+    @property
     @abstractmethod
-    def _capsules(self, images: Tensor, keep_coefficients: bool) -> ClassCapsules: ...
+    def title(self) -> str:
+        """What kind of network this is, in a few words."""
 
     @abstractmethod
     def summary(self) -> Summary:
@@ -60,7 +55,7 @@ class CapsuleNetwork(nn.Module, ABC):
         """
 
     def _check_images(self, images: Tensor) -> None:
-        expected = (self.plan.channels, *self.plan.image_size)
+        expected = (self.channels, *self.image_size)
         if images.ndim != 4:
             raise ValueError(
                 f"images have shape {tuple(images.shape)}: this network takes (batch, {', '.join(map(str, expected))})"
@@ -86,3 +81,28 @@ class CapsuleNetwork(nn.Module, ABC):
                     "e.g. images / 255",
                     stacklevel=3,
                 )
+
+
+class CapsuleNetwork(Network):
+    """A network of the paper's kind: pose matrices, any routing, with or without shortcuts."""
+
+    shortcut: bool
+
+    def __init__(self, plan: Plan, routing: Routing, path: str) -> None:
+        super().__init__(plan.image_size, plan.channels, plan.classes)
+        self.plan, self.routing, self.path = plan, routing, path
+
+    @property
+    def title(self) -> str:
+        return f"{'shortcut' if self.shortcut else 'sequential'} network, {self.routing.name} routing"
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.capsules(images, keep_coefficients=False).activation
+
+    def capsules(self, images: Tensor, *, keep_coefficients: bool = True) -> ClassCapsules:
+        """The class capsules themselves: poses, activations and, unless declined, the routing coefficients."""
+        self._check_images(images)
+        return self._capsules(images, keep_coefficients)
+
+    @abstractmethod
+    def _capsules(self, images: Tensor, keep_coefficients: bool) -> ClassCapsules: ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
@@ -26,6 +27,7 @@ def create_model(
     channels: int = 1,
     classes: int = 10,
     path: str = "auto",
+    routing_settings: Mapping[str, Any] | None = None,
     **changes: Any,
 ) -> CapsuleNetwork:
     """A network of the paper, for images of any size.
@@ -33,6 +35,7 @@ def create_model(
     preset: `baseline` (23k parameters), `expanded` (68k), or an `Architecture` of your own
     routing: `attention`, `dynamic`, `fuzzy`, `em`, or a `Routing` with settings of your own
     shortcut: local capsules vote for the classes directly; otherwise capsule layers route one after another
+    routing_settings: settings of a routing that is given by name, e.g. `{"sharpness": 4.0}`
     path: how votes are computed, `auto`, `fused`, `factored` or `dense`; the numbers are the same
     changes: any setting of `Architecture`, e.g. `pose=3`, `passes=1`, `iterations=3`, `dropout=0`
 
@@ -49,10 +52,15 @@ def create_model(
     for name in changes:
         if name not in known:
             raise TypeError(f"a network has no setting {name!r}: it has {', '.join(known)}")
-    if isinstance(routing, Routing) and "iterations" in changes:
-        raise TypeError(f"iterations are given twice: {changes['iterations']} and in {routing}")
+    settings = dict(routing_settings or {})
+    if isinstance(routing, Routing):
+        twice = {**settings, **({"iterations": changes["iterations"]} if "iterations" in changes else {})}
+        for name, value in twice.items():
+            raise TypeError(f"{name} is given twice: {value} and in {routing}")
+    if "iterations" in settings:
+        raise TypeError("iterations are a setting of the network: give them beside routing_settings, not in it")
     architecture = replace(preset, **changes)
     if not isinstance(routing, Routing):
-        routing = make_routing(routing, iterations=architecture.iterations)
+        routing = make_routing(routing, iterations=architecture.iterations, **settings)
     plan = make_plan(architecture, image_size, channels, classes)
     return (ShortcutNetwork if shortcut else SequentialNetwork)(plan, routing, path=path)

@@ -12,6 +12,7 @@ from shortcaps.models.network import CapsuleNetwork, ClassCapsules
 from shortcaps.models.plan import Plan
 from shortcaps.models.summary import Summary, primary_row, routing_multiply_adds, stem_row, summary_row
 from shortcaps.routing import Routing
+from shortcaps.routing.paths import describe_path
 
 
 class SequentialNetwork(CapsuleNetwork):
@@ -93,4 +94,4 @@ class SequentialNetwork(CapsuleNetwork):
                     ),
                 )
             )
-        return Summary.of(self, rows)
+        return Summary.of(self, rows, describe_path(self.path))

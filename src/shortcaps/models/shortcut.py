@@ -21,6 +21,7 @@ from shortcaps.models.summary import (
     summary_row,
 )
 from shortcaps.routing import Routing
+from shortcaps.routing.paths import describe_path
 
 
 class ShortcutNetwork(CapsuleNetwork):
@@ -119,4 +120,4 @@ class ShortcutNetwork(CapsuleNetwork):
                     multiply_adds=routing_multiply_adds(votes, size, sweeps),
                 )
             )
-        return Summary.of(self, rows)
+        return Summary.of(self, rows, describe_path(self.path))

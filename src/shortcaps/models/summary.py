@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 from shortcaps.models.plan import Plan
-from shortcaps.routing.paths import describe_path
 
 if TYPE_CHECKING:
-    from shortcaps.models.network import CapsuleNetwork
+    from shortcaps.models.network import Network
 
 
 @dataclass(frozen=True)
@@ -32,14 +31,10 @@ class Summary:
     path: str
 
     @classmethod
-    def of(cls, network: CapsuleNetwork, rows: list[SummaryRow]) -> Summary:
-        plan = network.plan
-        height, width = plan.image_size
-        title = (
-            f"{'shortcut' if network.shortcut else 'sequential'} network, {network.routing.name} routing, "
-            f"{plan.channels}x{height}x{width} images, {plan.classes} classes"
-        )
-        return cls(title, tuple(rows), describe_path(network.path))
+    def of(cls, network: Network, rows: list[SummaryRow], path: str) -> Summary:
+        height, width = network.image_size
+        title = f"{network.title}, {network.channels}x{height}x{width} images, {network.classes} classes"
+        return cls(title, tuple(rows), path)
 
     @property
     def parameters(self) -> int:
@@ -79,8 +74,8 @@ class Summary:
                 rule,
                 line(total),
                 "",
-                "votes: numbers a voting tensor of one image would hold.",
-                "multiply–adds: one image, forward, with every vote computed once.",
+                *(["votes: numbers a voting tensor of one image would hold."] if self.votes else []),
+                f"multiply–adds: one image, forward{', with every vote computed once' if self.votes else ''}.",
                 f"path: {self.path}",
             ]
         )
