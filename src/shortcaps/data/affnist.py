@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from shortcaps.data.augment import Shift, View
+from shortcaps.data.augment import PlaceAnywhere, Shift, View
 from shortcaps.data.cache import cache_folder, fits_checksum, only_one_process, write_checksum, written_whole
 from shortcaps.data.dataset import DataError, Dataset
 from shortcaps.data.fetch import Mirror, SourceFailed, Tell, WantedFile, say_nothing
@@ -47,7 +47,17 @@ def load_affnist(
             generator = torch.Generator().manual_seed(SEEDS["validation"])
             images = Shift(TRAINING_SHIFT)(images, generator)
         label = "MNIST on 40x40, shifted"
-        return Dataset("affnist", label, split, protocol, images, labels, MNIST.class_names, augment=training)
+        return Dataset(
+            "affnist",
+            label,
+            split,
+            protocol,
+            images,
+            labels,
+            MNIST.class_names,
+            augment=training,
+            augment_anywhere=View((PlaceAnywhere(),)),
+        )
 
     published = read_published(split, folder, tell, mirror)
     name, label = ("affnist", "affNIST") if published else ("affnist-regenerated", "affnist-regenerated")

@@ -73,6 +73,43 @@ class Shift(Step):
 
 
 @dataclass(frozen=True)
+class PlaceAnywhere(Step):
+    """Moves what is not black to anywhere in the image where all of it fits, between pixels as well.
+
+    Nothing but a translation: between two pixels the values are interpolated, and no size or angle changes.
+    """
+
+    needs_floats = True
+
+    def __call__(self, images: Tensor, generator: Generator | None) -> Tensor:
+        _, _, height, width = images.shape
+        ink = (images > 0).any(1)
+        down = self._offsets(ink.any(2), generator)
+        right = self._offsets(ink.any(1), generator)
+        top, left = down.floor(), right.floor()
+        # One row and column more than the image has, of which neighbours are mixed.
+        margin = max(height, width)
+        padded = torch.nn.functional.pad(images, (margin,) * 4)
+        window = _window(padded, (margin - 1 - top).long(), (margin - 1 - left).long(), height + 1, width + 1)
+        below, beside = (down - top)[:, None, None, None], (right - left)[:, None, None, None]
+        window = torch.lerp(window[:, :, 1:], window[:, :, :-1], below)
+        return torch.lerp(window[..., 1:], window[..., :-1], beside)
+
+    @staticmethod
+    def _offsets(ink: Tensor, generator: Generator | None) -> Tensor:
+        """How far to move, given which lines (count, lines) have ink on them; an empty image stays where it is."""
+        lines = torch.arange(ink.shape[1], device=ink.device)
+        first = torch.where(ink, lines, ink.shape[1]).amin(1)
+        last = torch.where(ink, lines, -1).amax(1)
+        free = (ink.shape[1] - 1 - last + first) * (last >= 0)
+        draws = torch.rand(len(ink), generator=generator).to(ink.device)
+        return draws * free - first * (last >= 0)
+
+    def __str__(self) -> str:
+        return "placed anywhere, between pixels as well"
+
+
+@dataclass(frozen=True)
 class RandomCrop(Step):
     """A square of `size` pixels from anywhere in the image."""
 

@@ -27,7 +27,8 @@ class Dataset:
     images: (count, channels, height, width), uint8
     labels: (count,), int64, indices of `class_names`
     label: what the set is to be called in a report; says so if it was regenerated
-    view: how images reach a network in evaluation; augment: how they reach it in training
+    view: how images reach a network in evaluation; augment: how they reach it in training, as published
+    augment_anywhere: in training where a recipe has digits placed anywhere on their background; None: no such choice
     """
 
     name: str
@@ -39,6 +40,7 @@ class Dataset:
     class_names: tuple[str, ...]
     view: View = field(default_factory=View)
     augment: View = field(default_factory=View)
+    augment_anywhere: View | None = None
 
     def __post_init__(self) -> None:
         if self.images.dtype != torch.uint8 or self.images.ndim != 4:
@@ -75,6 +77,7 @@ class Dataset:
             self.class_names,
             self.view,
             self.augment,
+            self.augment_anywhere,
         )
 
 
