@@ -39,6 +39,12 @@ class EM(Routing):
             "divided by both counts, so that it means the same in every layer"
         },
     )
+    beta: float = field(
+        default=0.0,
+        metadata={
+            "help": "where the threshold of an activation starts; below 0 a sigmoid begins where it does not saturate"
+        },
+    )
     floor: float = field(default=1e-4, metadata={"help": "added to every variance"})
 
     def __post_init__(self) -> None:
@@ -46,7 +52,7 @@ class EM(Routing):
         check_floor(self.floor)
 
     def thresholds(self, *, activates: bool) -> dict[str, float]:
-        return {"beta_use": 0.0, "beta_activate": 0.0}
+        return {"beta_use": 0.0, "beta_activate": self.beta}
 
     def sweeps(self, *, from_start: bool, activates: bool) -> int:
         """E step, mean and variance in each iteration; from scratch the first E step is replaced by equal shares,
@@ -98,6 +104,6 @@ class EM(Routing):
         size = variance.shape[-2] * variance.shape[-1]
         assigned = scaled_by_activation(shares, activations).sum(1)
         beta_use = threshold(thresholds, "beta_use", 0.0, like=variance)
-        beta_activate = threshold(thresholds, "beta_activate", 0.0, like=variance)
+        beta_activate = threshold(thresholds, "beta_activate", self.beta, like=variance)
         per_input = (beta_use[..., None, None] + variance.log() / 2).sum((-2, -1))
         return self.sharpness * (beta_activate - per_input * assigned / (size * inputs / outputs))
