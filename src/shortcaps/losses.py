@@ -37,7 +37,9 @@ def margin_loss(
 def log_probability_loss(probabilities: Tensor, labels: Tensor) -> Tensor:
     """Cross-entropy of the probabilities, scaled to sum to 1: `-ln(prob_t / Σ_m prob_m)`, mean over the batch."""
     check_labels(probabilities, labels)
-    return F.cross_entropy(probabilities.clamp_min(1e-7).log(), labels)
+    # Only what is too small to be a number is raised: a larger floor would take the gradient from all below it.
+    smallest = torch.finfo(probabilities.dtype).tiny
+    return F.cross_entropy(probabilities.clamp_min(smallest).log(), labels)
 
 
 def check_labels(probabilities: Tensor, labels: Tensor) -> None:

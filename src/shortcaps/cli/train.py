@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from shortcaps.cli.app import app, console
+from shortcaps.models import BASELINES
 from shortcaps.training.config import RECIPES, RunError, TrainConfig, read_toml
 
 
@@ -59,6 +60,7 @@ def train_command(
     batch_size: Annotated[int | None, _setting("batch_size")] = None,
     lr: Annotated[float | None, _setting("lr")] = None,
     loss: Annotated[str | None, _setting("loss")] = None,
+    placement: Annotated[str | None, _setting("placement")] = None,
     seed: Annotated[int | None, _setting("seed")] = None,
     precision: Annotated[str | None, _setting("precision")] = None,
     compile: Annotated[bool | None, _setting("compile", "--compile/--no-compile")] = None,  # noqa: A002
@@ -108,7 +110,8 @@ def train_command(
 
 def default_name(config: TrainConfig) -> str:
     """Says what differs from the defaults."""
-    parts = [Path(config.data).name if "/" in config.data else config.data, config.model, config.routing]
+    parts = [Path(config.data).name if "/" in config.data else config.data, config.model]
+    parts += [] if config.model in BASELINES else [config.routing]
     parts += [] if config.shortcut else ["sequential"]
     parts += [] if config.recipe == "fast" else [config.recipe]
     parts += [] if config.protocol == "default" else [f"{config.protocol}-protocol"]

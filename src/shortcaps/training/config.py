@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from shortcaps.models import PRESETS
+from shortcaps.models import BASELINES, PRESETS
 from shortcaps.routing import ROUTINGS
 
 
@@ -32,11 +32,27 @@ class Recipe:
     """`spread` (Eq. 14, margin 0.2 → 0.9 over ten epochs), `margin` (Sabour) or `log-probability`."""
     averaging: float
     """Decay of the running average of weights that is validated and kept; 0 keeps the weights themselves."""
+    placement: str
+    """`published`: training images are moved as the paper moves them; `anywhere`: digits on a wide background (affNIST) are
+    placed anywhere on it, as those of the test are. A translation in both cases, and nothing else."""
+    routing_settings: dict[str, dict[str, float]] = field(default_factory=dict)
+    """By routing, settings other than its own defaults."""
 
 
 RECIPES: dict[str, Recipe] = {
-    "paper": Recipe(epochs=200, batch_size=128, lr=1e-3, schedule="steps", loss="spread", averaging=0.0),
-    "fast": Recipe(epochs=6, batch_size=128, lr=6e-3, schedule="one-cycle", loss="log-probability", averaging=0.99),
+    "paper": Recipe(
+        epochs=200, batch_size=128, lr=1e-3, schedule="steps", loss="spread", averaging=0.0, placement="published"
+    ),
+    "fast": Recipe(
+        epochs=12,
+        batch_size=128,
+        lr=2e-2,
+        schedule="one-cycle",
+        loss="log-probability",
+        averaging=0.99,
+        placement="anywhere",
+        routing_settings={"fuzzy": {"sharpness": 4.0, "beta": -2.0}},
+    ),
 }
 
 
@@ -45,7 +61,9 @@ class TrainConfig:
     """Everything that decides what a run computes. Written to the run as it took effect."""
 
     data: str = field(default="mnist", metadata={"help": "data set, or the path of a folder of your own images"})
-    model: str = field(default="baseline", metadata={"help": f"network: {', '.join(PRESETS)}"})
+    model: str = field(
+        default="baseline", metadata={"help": f"network: {', '.join(PRESETS)}; to compare with: {', '.join(BASELINES)}"}
+    )
     routing: str = field(default="fuzzy", metadata={"help": f"routing: {', '.join(ROUTINGS)}"})
     shortcut: bool = field(
         default=True, metadata={"help": "local capsules vote for the classes directly, or layer by layer"}
@@ -59,6 +77,9 @@ class TrainConfig:
     lr: float | None = field(default=None, metadata={"help": "learning rate, instead of the recipe's"})
     loss: str | None = field(
         default=None, metadata={"help": "spread, margin or log-probability, instead of the recipe's"}
+    )
+    placement: str | None = field(
+        default=None, metadata={"help": "published or anywhere, instead of the recipe's (affNIST)"}
     )
     seed: int = field(
         default=0, metadata={"help": "decides initial weights, order of images, augmentation and dropout"}
@@ -77,14 +98,18 @@ class TrainConfig:
     network: dict[str, Any] = field(default_factory=dict, metadata={"help": "changes to the network's architecture"})
 
     def __post_init__(self) -> None:
-        if self.model not in PRESETS:
-            raise RunError(f"unknown network {self.model!r}: choose one of {', '.join(PRESETS)}")
+        if self.model not in (*PRESETS, *BASELINES):
+            raise RunError(f"unknown network {self.model!r}: choose one of {', '.join((*PRESETS, *BASELINES))}")
         if self.routing not in ROUTINGS:
             raise RunError(f"unknown routing {self.routing!r}: choose one of {', '.join(ROUTINGS)}")
+        if self.model in BASELINES and (self.routing, self.shortcut) != (TrainConfig.routing, TrainConfig.shortcut):
+            raise RunError(f"{self.model} has no routing or shortcut to choose: leave them out")
         if self.recipe not in RECIPES:
             raise RunError(f"unknown recipe {self.recipe!r}: choose one of {', '.join(RECIPES)}")
         if self.loss is not None and self.loss not in LOSSES:
             raise RunError(f"unknown loss {self.loss!r}: choose one of {', '.join(LOSSES)}")
+        if self.placement is not None and self.placement not in PLACEMENTS:
+            raise RunError(f"unknown placement {self.placement!r}: choose one of {', '.join(PLACEMENTS)}")
         if self.precision not in PRECISIONS:
             raise RunError(f"unknown precision {self.precision!r}: choose one of {', '.join(PRECISIONS)}")
         for name in ("epochs", "batch_size", "devices", "most_images", "image_size"):
@@ -98,9 +123,12 @@ class TrainConfig:
 
     @property
     def effective_recipe(self) -> Recipe:
-        """The recipe with what the config says instead."""
-        changes = {name: getattr(self, name) for name in ("epochs", "batch_size", "lr", "loss")}
-        return replace(RECIPES[self.recipe], **{name: value for name, value in changes.items() if value is not None})
+        """The recipe with what the config says instead, and of its routing settings those that matter here."""
+        changes = {name: getattr(self, name) for name in ("epochs", "batch_size", "lr", "loss", "placement")}
+        recipe = replace(RECIPES[self.recipe], **{name: value for name, value in changes.items() if value is not None})
+        settings = {} if self.model in BASELINES else recipe.routing_settings
+        own = {routing: values for routing, values in settings.items() if routing == self.routing}
+        return replace(recipe, routing_settings=own)
 
     @property
     def data_options(self) -> dict[str, Any]:
@@ -140,6 +168,7 @@ class TrainConfig:
         return cls(**values)
 
 
+PLACEMENTS = ("published", "anywhere")
 LOSSES = ("spread", "margin", "log-probability")
 PRECISIONS = ("32-true", "64-true", "bf16-mixed")
 

@@ -21,10 +21,10 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
-from shortcaps.data import SPLITS, Dataset, load
+from shortcaps.data import SPLITS, Dataset, View, load
 from shortcaps.evaluate import Evaluation, evaluate, predict
 from shortcaps.losses import log_probability_loss, margin_loss, spread_loss, spread_margin
-from shortcaps.models import create_model
+from shortcaps.models import BASELINES, build_network
 from shortcaps.training.config import Recipe, RunError, RunFault, TrainConfig
 from shortcaps.training.diagnose import first_layer_without_numbers
 from shortcaps.training.display import Display
@@ -79,6 +79,11 @@ def loss_of(recipe: Recipe, probabilities: Tensor, labels: Tensor, epoch: float)
     return log_probability_loss(probabilities, labels)
 
 
+def augmentation(recipe: Recipe, data: Dataset) -> View:
+    """How training images reach the network."""
+    return data.augment_anywhere or data.augment if recipe.placement == "anywhere" else data.augment
+
+
 def make_fabric(config: TrainConfig) -> Fabric:
     accelerator = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     available = {"cuda": torch.cuda.device_count(), "mps": 1, "cpu": os.cpu_count() or 1}[accelerator]
@@ -113,12 +118,15 @@ def load_split(config: TrainConfig, split: str, display: Display) -> Dataset:
 
 
 def network_settings(config: TrainConfig, data: Dataset) -> dict[str, Any]:
-    """What `create_model` needs to build this run's network, now and when it is loaded again."""
+    """What `build_network` needs to build this run's network, now and when it is loaded again."""
     channels, height, width = data.image_shape
+    routed: dict[str, Any] = {}
+    if config.model not in BASELINES:
+        settings = config.effective_recipe.routing_settings.get(config.routing, {})
+        routed = {"routing": config.routing, "routing_settings": settings, "shortcut": config.shortcut}
     return {
         "preset": config.model,
-        "routing": config.routing,
-        "shortcut": config.shortcut,
+        **routed,
         "image_size": height if height == width else [height, width],
         "channels": channels,
         "classes": len(data.class_names),
@@ -141,7 +149,7 @@ def full_config(config: TrainConfig, data: Dataset) -> dict[str, Any]:
             "class_names": list(data.class_names),
             "stored_size": list(data.images.shape[2:]),
             "view": str(data.view),
-            "augment": str(data.augment),
+            "augment": str(augmentation(recipe, data)),
         },
         "environment": describe_environment(),
     }
@@ -174,6 +182,7 @@ class Trainer:
 
         # All three now: what is wrong with the test images should be said before the training, not after it.
         self.data, self.validation, self.test = (load_split(config, split, display) for split in SPLITS)
+        self.augment = augmentation(self.recipe, self.data)
         self.images, self.labels = self.data.images.to(fabric.device), self.data.labels.to(fabric.device)
         self.batch_size = min(self.recipe.batch_size, len(self.data) // fabric.world_size * fabric.world_size)
         self.steps_per_epoch = max(1, len(self.data) // self.batch_size)
@@ -181,7 +190,7 @@ class Trainer:
 
         torch.manual_seed(derive(config.seed, "weights", 0))
         try:
-            model = create_model(**network_settings(config, self.data))
+            model = build_network(**network_settings(config, self.data))
         except (ValueError, TypeError) as error:
             raise RunError(str(error)) from error
         if fabric.world_size > 1:
@@ -209,7 +218,7 @@ class Trainer:
         chosen = self.order[number * self.batch_size : (number + 1) * self.batch_size]
         # All processes draw for the whole batch and take their part of it, so that their number changes nothing.
         generator = torch.Generator().manual_seed(derive(self.config.seed, "augment", step))
-        images = self.data.augment(self.images[chosen], generator)
+        images = self.augment(self.images[chosen], generator)
         share = self.batch_size // self.fabric.world_size
         mine = slice(self.fabric.global_rank * share, (self.fabric.global_rank + 1) * share)
         return images[mine], self.labels[chosen][mine]
@@ -222,8 +231,11 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.recipe, step, self.steps_per_epoch)
         self.optimizer.zero_grad()
-        probabilities = self.network(images)
-        loss = loss_of(self.recipe, probabilities, labels, step / self.steps_per_epoch)
+        if self.state.model.reconstructs:
+            probabilities, penalty = self.network(images, labels)
+        else:
+            probabilities, penalty = self.network(images), 0.0
+        loss = loss_of(self.recipe, probabilities, labels, step / self.steps_per_epoch) + penalty
         self.fabric.backward(loss)
         if self.fabric.device.type == "cpu" or step % STEPS_BETWEEN_LOOKS == 0:
             self.check_numbers(step, loss, images)
@@ -244,7 +256,7 @@ class Trainer:
         epoch, batch = divmod(step, self.steps_per_epoch)
         raise RunFault(
             f"{what} is not a number at step {step} (epoch {epoch + 1}, batch {batch}), first seen in "
-            f"{where or 'the backward pass'}, {self.config.routing} routing; the last good weights are in "
+            f"{where or 'the backward pass'}, {self.state.model.title}; the last good weights are in "
             f"{self.run.weights_file}. Try a smaller --lr than {self.recipe.lr:g}"
         )
 
@@ -412,6 +424,7 @@ def finish(trainer: Trainer) -> TrainingResult:
     result = TrainingResult(run.path, test, state.progress["best_epoch"], state.progress["seconds"])
     record = {
         "test": test.to_dict(),
+        "test_set": test_data.name,
         "best_epoch": result.best_epoch,
         "validation_error": state.progress["best_error"],
         "training_seconds": round(result.seconds, 1),

@@ -14,14 +14,14 @@ from shortcaps.data.cache import written_whole
 from shortcaps.evaluate import Evaluation
 from shortcaps.explain.pictures import grey_picture, laid_over
 from shortcaps.html import as_png, figures, page, section, table
-from shortcaps.models import CapsuleNetwork
+from shortcaps.models import CapsuleNetwork, Network
 from shortcaps.training.plots import confusion, curves
 
 WORST, MAPS = 24, 6
 
 
 def write_report(
-    run: Path, model: CapsuleNetwork, data: Dataset, test: Evaluation, config: dict[str, Any], result: dict[str, Any]
+    run: Path, model: Network, data: Dataset, test: Evaluation, config: dict[str, Any], result: dict[str, Any]
 ) -> Path:
     """Writes report.html of a run whose config.json, metrics.csv and result.json are there."""
     model = model.cpu().float().eval()
@@ -35,7 +35,7 @@ def write_report(
 
 
 def render(
-    model: CapsuleNetwork,
+    model: Network,
     data: Dataset,
     test: Evaluation,
     config: dict[str, Any],
@@ -44,15 +44,15 @@ def render(
 ) -> str:
     train, recipe = config["train"], config["recipe"]
     summary = model.summary()
-    title = f"{train['model']} {'shortcut' if train['shortcut'] else 'sequential'} network, {train['routing']} routing"
     low, high = test.interval
     headline = [
         (f"{test.accuracy:.2%}", f"test accuracy, {low:.2%} – {high:.2%}"),
         (f"{result['parameters']:,}", "parameters"),
-        (f"{summary.votes:,}", "votes per image, never built"),
         (f"{test.calibration_error:.3f}", "calibration error"),
         (minutes(result["training_seconds"]), f"training, {len(rows)} epochs"),
     ]
+    if isinstance(model, CapsuleNetwork):
+        headline.insert(2, (f"{summary.votes:,}", "votes per image, never built"))
     sections = [
         section(
             "Learning",
@@ -62,7 +62,7 @@ def render(
         section("What is taken for what", f'<div class="plot">{confusion(test)}</div>'),
         section("Worst mistakes", worst_mistakes(data, test)),
     ]
-    if model.shortcut:
+    if isinstance(model, CapsuleNetwork) and model.shortcut:
         sections.append(section("Where the winning class looks", maps(model, data)))
     sections += [
         section("By class", per_class(test)),
@@ -76,7 +76,9 @@ def render(
         f"trained on {config['data']['label']}, tested on {len(data):,} images of {data.label}; "
         f"protocol {data.protocol}, seed {train['seed']}"
     )
-    return page(title, subtitle, caveats(config, data), figures(headline) + "".join(sections))
+    return page(
+        f"{train['model']}: {model.title}", subtitle, caveats(config, data), figures(headline) + "".join(sections)
+    )
 
 
 def caveats(config: dict[str, Any], data: Dataset) -> list[str]:

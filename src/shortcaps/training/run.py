@@ -8,7 +8,7 @@ import io
 import json
 import platform
 import subprocess
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -170,7 +170,7 @@ def read_run_config(path: Path) -> dict[str, Any]:
 
 def digest_of(config: TrainConfig) -> str:
     """Runs with the same digest compute the same thing, wherever they write it."""
-    values = config.to_dict()
+    values = {"train": config.to_dict(), "recipe": asdict(config.effective_recipe)}
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shortcaps.models import CapsuleNetwork
+from shortcaps.models import Network
 from shortcaps.training.config import Recipe
 from shortcaps.training.run import Checkpoint
 
@@ -17,7 +17,7 @@ from shortcaps.training.run import Checkpoint
 class State:
     """Everything that changes while training: weights, their average, the optimiser, progress."""
 
-    def __init__(self, model: CapsuleNetwork, optimizer: torch.optim.Optimizer, recipe: Recipe) -> None:
+    def __init__(self, model: Network, optimizer: torch.optim.Optimizer, recipe: Recipe) -> None:
         self.model, self.optimizer, self.recipe = model, optimizer, recipe
         self.average = (
             {name: tensor.clone() for name, tensor in model.state_dict().items()} if recipe.averaging else None
