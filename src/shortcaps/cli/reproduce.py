@@ -1,0 +1,186 @@
+"""`shortcaps reproduce`: the paper's tables, analysis and figures."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from shortcaps.cli.app import app, best_device, console, errors, tell
+from shortcaps.data import PROTOCOLS, DataError, load
+from shortcaps.training.config import RECIPES
+
+reproduce = typer.Typer(
+    help="Reproduce the paper's tables, analysis and figures.", no_args_is_help=True, rich_markup_mode="markdown"
+)
+app.add_typer(reproduce, name="reproduce")
+
+Out = Annotated[Path, typer.Option(help="Where results are written.")]
+
+
+def _say_where(files: tuple[Path, ...]) -> None:
+    for file in files:
+        console.print(str(file), highlight=False, soft_wrap=True)
+
+
+@reproduce.command(
+    "table1",
+    help="""Table 1: accuracy of 2 networks, with and without shortcut, 4 routings, 3 data sets.
+
+A cell is called NETWORK/shortcut|sequential/ROUTING/DATASET. Beside the paper's 48 there are cells for `solids` (rendered, in
+place of smallNORB) and for networks to compare with: cnn-23k/DATASET, cnn-68k/DATASET, sabour/DATASET. Names may be patterns.
+
+A stopped grid goes on where it was when the same command is given again. Every finished cell leaves a record, and the report is
+made from the records alone.
+
+Examples:
+
+    shortcaps reproduce table1 --cells baseline/shortcut/fuzzy/affnist
+
+    shortcaps reproduce table1 --cells 'baseline/shortcut/*/mnist,cnn-23k/mnist' --seeds 3 --epochs 5
+
+    shortcaps reproduce table1 --report-only
+""",
+)
+def table1_command(
+    cells: Annotated[str | None, typer.Option(help="Names or patterns, with commas. [default: the paper's 48]")] = None,
+    seeds: Annotated[int, typer.Option(help="Runs of each cell, with seeds 0, 1, 2 …", min=1)] = 1,
+    epochs: Annotated[int | None, typer.Option(help="Instead of the recipe's; marked in the report.", min=1)] = None,
+    recipe: Annotated[str, typer.Option(help=f"One of {', '.join(RECIPES)}.")] = "fast",
+    protocol: Annotated[str, typer.Option(help=f"One of {', '.join(PROTOCOLS)}.")] = "default",
+    devices: Annotated[int, typer.Option(help="Cells that run at the same time, each on a device.", min=1)] = 1,
+    most_images: Annotated[int | None, typer.Option(help="A trial on so many images; marked in the report.")] = None,
+    out: Out = Path("results/table1"),
+    runs: Annotated[Path, typer.Option(help="Where the training runs are kept.")] = Path("runs/table1"),
+    report_only: Annotated[bool, typer.Option("--report-only", help="Run nothing, write the report anew.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the records as JSON, for scripts.")] = False,
+) -> None:
+    from shortcaps.reproduce.cells import choose_cells
+    from shortcaps.reproduce.grid import check_devices, plan_jobs, run_grid
+    from shortcaps.reproduce.records import read_records
+    from shortcaps.reproduce.table1 import write_table1
+
+    chosen = choose_cells(cells)
+    check_devices(devices)
+    jobs = plan_jobs(
+        chosen, runs, seeds=seeds, recipe=recipe, protocol=protocol, epochs=epochs, most_images=most_images
+    )
+    out.mkdir(parents=True, exist_ok=True)
+    outcome = None
+    if not report_only:
+        outcome = run_grid(
+            jobs, out, devices=devices, tell=tell, finished=lambda record: write_table1(read_records(out), out)
+        )
+    records = read_records(out)
+    written = write_table1(records, out)
+    if as_json:
+        print(json.dumps([record.values for record in records], indent=2))
+    else:
+        _say_where(written)
+    if outcome is not None and outcome.interrupted:
+        sys.exit(130)
+    if outcome is not None and outcome.failed:
+        for name, problem in outcome.failed.items():
+            errors.print(f"shortcaps: {name}: {problem}", markup=False, highlight=False, soft_wrap=True)
+        sys.exit(1)
+
+
+@reproduce.command(
+    "table2",
+    help="""Table 2: parameters, time and memory of the sixteen networks, on this machine.
+
+Hardware differs from the paper's, so both stand as ratios to EM. Takes some minutes; nothing else should run beside it.
+
+Examples:
+
+    shortcaps reproduce table2
+
+    shortcaps reproduce table2 --batch 32 --rounds 3 --json
+""",
+)
+def table2_command(
+    batch: Annotated[int, typer.Option(help="Images in a batch.", min=1)] = 128,
+    rounds: Annotated[int, typer.Option(help="Rounds of which the median is taken.", min=1)] = 5,
+    path: Annotated[str, typer.Option(help="How votes are computed: auto, fused, factored or dense.")] = "auto",
+    device: Annotated[str | None, typer.Option(help="[default: the best there is]", show_default=False)] = None,
+    out: Out = Path("results/table2"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
+) -> None:
+    from shortcaps.allocator import keep_freed_memory
+    from shortcaps.data.cache import written_whole
+    from shortcaps.reproduce.table2 import measure_table2, sentences, write_table2
+    from shortcaps.training.config import RunError
+
+    if path not in ("auto", "fused", "factored", "dense"):
+        raise RunError(f"unknown path {path!r}: choose one of auto, fused, factored, dense")
+    keep_freed_memory()
+    with errors.status("starting") as status:
+        table = measure_table2(
+            batch=batch, path=path, rounds=rounds, device=device or best_device(), tell=status.update
+        )
+    text = json.dumps(table.to_dict(), indent=2) + "\n"
+    out.mkdir(parents=True, exist_ok=True)
+    with written_whole(out / "table2.json") as file:
+        file.write(text.encode())
+    written = write_table2(table, out)
+    if as_json:
+        print(text, end="")
+        return
+    for sentence in sentences(table):
+        console.print(sentence, highlight=False)
+    _say_where(written)
+
+
+@reproduce.command(
+    "complexity",
+    help="""Voting tensors (Eq. 15 and 16) and the arithmetic of an iteration (4Q, 7Q, 10Q), counted from the code.
+
+Examples:
+
+    shortcaps reproduce complexity
+""",
+)
+def complexity_command(out: Out = Path("results/complexity")) -> None:
+    from shortcaps.reproduce.complexity import write_complexity
+
+    out.mkdir(parents=True, exist_ok=True)
+    _say_where(write_complexity(out))
+
+
+@reproduce.command(
+    "figures",
+    help="""Fig. 2 (the network) and Fig. 4 (sample images), from code.
+
+Data sets that cannot be had are left out, and said to be.
+
+Examples:
+
+    shortcaps reproduce figures
+""",
+)
+def figures_command(out: Out = Path("results/figures")) -> None:
+    from shortcaps.figures import save_figure
+    from shortcaps.models import create_model
+    from shortcaps.reproduce.cells import STAND_IN
+    from shortcaps.reproduce.pictures import draw_network, draw_samples
+    from shortcaps.reproduce.published import DATASETS, FAMILIES, NETWORKS
+
+    out.mkdir(parents=True, exist_ok=True)
+    written = []
+    for network in NETWORKS:
+        for family in FAMILIES:
+            target = out / f"figure2-{network}-{family}.png"
+            save_figure(draw_network(create_model(network, shortcut=family == "shortcut")), target)
+            written.append(target)
+    sets = []
+    for name in (*DATASETS, STAND_IN):
+        try:
+            sets.append((load(name, "train", tell=tell), load(name, "test", tell=tell)))
+        except DataError as reason:
+            tell(f"{name} is left out: {reason}")
+    target = out / "figure4.png"
+    save_figure(draw_samples(sets), target)
+    _say_where((*written, target))

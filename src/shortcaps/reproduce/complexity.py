@@ -1,0 +1,198 @@
+"""The paper's complexity analysis, counted: sizes of voting tensors (Eq. 15–16) and arithmetic of an iteration (4Q, 7Q, 10Q)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from shortcaps.models import create_model
+from shortcaps.reproduce import published
+from shortcaps.reproduce.counting import operations
+from shortcaps.reproduce.tables import Grid, write_report
+from shortcaps.routing import DenseVotes, FactoredVotes, Votes, make_routing
+
+TITLE = "Complexity: what the paper's analysis says, and what is counted"
+CLASSES, CHANNELS = (5, 10, 20, 50, 100, 200), (4, 8, 16, 32, 64)
+POSE = 4
+# The first shortcut of the baseline network on 28x28: 8 channels on 5x5 positions vote for 10 classes.
+BATCH, LOWER_CHANNELS, POSITIONS, UPPER = 2, 8, 25, 10
+
+DERIVATION = {
+    "attention": "⟨v, g⟩ takes Q products and Q additions, Σ r v the same: 4Q. The softmax works on Q/16 numbers.",
+    "dynamic": "As attention; the scores are added to those of the iteration before, which costs Q/16.",
+    "fuzzy": (
+        "‖v − g‖² takes a difference, a square and an addition, 3Q; Σ r v takes 2Q. Logarithm, membership (Eq. 9) and "
+        "coefficient (Eq. 10) work on one number for each vote, Q/16, not on each of its 16 numbers. The paper does not "
+        "derive its 7Q; it is reached if two of those per-vote operations are charged in full for all 16 numbers."
+    ),
+    "em": (
+        "The E step takes a difference, a square, a product with 1/σ² and an addition, 4Q; the mean 2Q; the variance a "
+        "difference, a square, a product and an addition, 4Q: 10Q. Densities and shares work on Q/16 numbers."
+    ),
+}
+
+
+@dataclass(frozen=True)
+class VotingTensor:
+    """One layer of one network: how many numbers its voting tensor would hold, with and without shortcut, for one image."""
+
+    network: str
+    layer: int
+    shortcut: int
+    sequential: int
+    predicted: float
+    """Eq. (16): classes / (K · K · C'_out)."""
+
+    @property
+    def ratio(self) -> float:
+        return self.shortcut / self.sequential
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """The arithmetic of one more iteration, in units of Q, the size of the voting tensor."""
+
+    routing: str
+    path: str
+    per_vote_number: float
+    by_operator: dict[str, float]
+
+    @property
+    def published(self) -> int | None:
+        return published.FLOPS_PER_ITERATION.get(self.routing)
+
+
+def voting_tensors(network: str, *, image_size: int = 28, classes: int = 10, **changes: Any) -> list[VotingTensor]:
+    """From the networks' own plans and summaries."""
+    found = {
+        shortcut: create_model(network, shortcut=shortcut, image_size=image_size, classes=classes, **changes)
+        for shortcut in (True, False)
+    }
+    votes = {shortcut: [row.votes for row in model.summary().rows if row.votes] for shortcut, model in found.items()}
+    tensors = []
+    for number, layer in enumerate(found[True].plan.capsule_layers):
+        predicted = classes / (layer.kernel[0] * layer.kernel[1] * layer.out_channels)
+        tensors.append(VotingTensor(network, number + 1, votes[True][number], votes[False][number], predicted))
+    return tensors
+
+
+def count_iteration(routing: str, path: str) -> Iteration:
+    """Runs the routing twice, with one iteration more the second time, and takes the difference."""
+    generator = torch.Generator().manual_seed(0)
+    pose = torch.randn(BATCH, LOWER_CHANNELS, POSITIONS, POSE, POSE, generator=generator)
+    transform = torch.randn(LOWER_CHANNELS, UPPER, POSE, POSE, generator=generator)
+    start = torch.randn(BATCH, UPPER, POSE, POSE, generator=generator)
+    factored = FactoredVotes(pose, transform)
+    votes: Votes = DenseVotes(factored.dense()) if path == "dense" else factored
+    size = BATCH * LOWER_CHANNELS * POSITIONS * UPPER * POSE * POSE
+
+    def counts(iterations: int) -> Counter[str]:
+        algorithm = make_routing(routing, iterations=iterations)
+        return operations(lambda: algorithm(votes, start=start, activate=False))
+
+    counts(2)  # what votes keep from one question to the next is made now, and belongs to no iteration
+    difference = counts(3)
+    difference.subtract(counts(2))
+    by_operator = {name: count / size for name, count in sorted(difference.items()) if count}
+    return Iteration(routing, path, sum(by_operator.values()), by_operator)
+
+
+def voting_grid(tensors: Sequence[VotingTensor]) -> Grid:
+    rows = [["network", "capsule layer", "with shortcut", "without", "ratio (Eq. 15)", "Eq. 16"]]
+    for tensor in tensors:
+        rows.append(
+            [
+                tensor.network,
+                str(tensor.layer),
+                f"{tensor.shortcut:,}",
+                f"{tensor.sequential:,}",
+                f"1 / {1 / tensor.ratio:.1f}",
+                f"1 / {1 / tensor.predicted:.1f}",
+            ]
+        )
+    for network in dict.fromkeys(tensor.network for tensor in tensors):
+        own = [tensor for tensor in tensors if tensor.network == network]
+        shortcut, sequential = sum(t.shortcut for t in own), sum(t.sequential for t in own)
+        rows.append([network, "all", f"{shortcut:,}", f"{sequential:,}", f"1 / {sequential / shortcut:.1f}", ""])
+    return rows
+
+
+def iteration_grid(counted: Sequence[Iteration]) -> Grid:
+    rows = [["routing", "paper", "votes built (dense)", "votes never built (factored)", "dense, by operator"]]
+    for routing in dict.fromkeys(iteration.routing for iteration in counted):
+        dense, factored = (
+            next(i for i in counted if i.routing == routing and i.path == path) for path in ("dense", "factored")
+        )
+        rows.append(
+            [
+                routing,
+                "" if dense.published is None else f"{dense.published}Q",
+                f"{dense.per_vote_number:.2f}Q",
+                f"{factored.per_vote_number:.2f}Q",
+                ", ".join(f"{name.strip('_')} {count:.2f}" for name, count in dense.by_operator.items()),
+            ]
+        )
+    return rows
+
+
+def sentences(tensors: Sequence[VotingTensor], counted: Sequence[Iteration]) -> list[str]:
+    said = []
+    off = [tensor for tensor in tensors if abs(tensor.ratio / tensor.predicted - 1) > 1e-9]
+    said.append(
+        "Eq. (16) holds exactly for every capsule layer of both networks."
+        if not off
+        else "Eq. (16) does not hold for "
+        + ", ".join(f"{t.network} layer {t.layer} ({t.ratio:.4f} instead of {t.predicted:.4f})" for t in off)
+        + "."
+    )
+    for iteration in counted:
+        if iteration.path == "dense" and iteration.published is not None:
+            difference = iteration.per_vote_number - iteration.published
+            near = abs(difference) < 1
+            said.append(
+                f"One iteration of {iteration.routing} takes {iteration.per_vote_number:.2f}Q; the paper's {iteration.published}Q "
+                + ("is met to within Q." if near else f"is {'more' if difference < 0 else 'less'} than that.")
+            )
+    dense = {i.routing: i.per_vote_number for i in counted if i.path == "dense"}
+    said.append(
+        f"EM takes {dense['em'] / dense['fuzzy']:.2f} times the arithmetic of fuzzy (the paper: 1.42) and "
+        f"{dense['em'] / dense['attention']:.2f} times that of attention (the paper: 2.5)."
+    )
+    return said
+
+
+def write_complexity(folder: Path) -> tuple[Path, ...]:
+    from shortcaps.figures import as_svg, save_figure
+    from shortcaps.reproduce.pictures import plot_complexity
+
+    tensors = [tensor for network in published.NETWORKS for tensor in voting_tensors(network)]
+    counted = [count_iteration(routing, path) for routing in published.ROUTINGS for path in ("dense", "factored")]
+    figure = plot_complexity({i.routing: i.per_vote_number for i in counted if i.path == "dense"})
+    picture = folder / "complexity.png"
+    save_figure(figure, picture)
+    derivation = [["routing", "derivation"], *([routing, DERIVATION[routing]] for routing in published.ROUTINGS)]
+    return (
+        *write_report(
+            folder,
+            "complexity",
+            title=TITLE,
+            command="shortcaps reproduce complexity",
+            notes=[
+                "Counted, not timed: every operator that the routing calls, with one operation for each number it adds, "
+                "multiplies, divides, or takes a root, logarithm or exponential of. Q is the size of the voting tensor.",
+            ],
+            sentences=sentences(tensors, counted),
+            parts=[
+                ("Numbers in a voting tensor, for one 28x28 image and 10 classes", voting_grid(tensors)),
+                ("Arithmetic of one iteration", iteration_grid(counted)),
+                ("How the counts come about", derivation),
+            ],
+            pictures={"How both grow with classes and channels": as_svg(figure)},
+        ),
+        picture,
+    )

@@ -1,0 +1,146 @@
+"""Counts the arithmetic of whatever PyTorch operators run, element-wise work included, which torch's own counter leaves out."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+Count = Callable[[tuple[Any, ...], Any], int]
+
+
+def _outputs(arguments: tuple[Any, ...], result: Any) -> int:
+    """One operation for each number that comes out."""
+    return int(result.numel())
+
+
+def _inputs(arguments: tuple[Any, ...], result: Any) -> int:
+    """One operation for each number that goes in: a sum, a maximum."""
+    return int(arguments[0].numel())
+
+
+def _times(factor: int, count: Count) -> Count:
+    return lambda arguments, result: factor * count(arguments, result)
+
+
+def _product(arguments: tuple[Any, ...], result: Any) -> int:
+    """A multiplication and an addition for every pair that meets in a matrix product."""
+    return 2 * int(result.numel()) * int(arguments[0].shape[-1])
+
+
+def _product_and_sum(arguments: tuple[Any, ...], result: Any) -> int:
+    return 2 * int(result.numel()) * int(arguments[1].shape[-1]) + int(result.numel())
+
+
+# An exponential, logarithm, root or division counts as one operation, as in the paper. A softmax is a maximum, a difference,
+# an exponential, a sum and a division; its logarithm has a difference in place of the division. A norm is squares and a sum.
+ARITHMETIC: dict[str, Count] = {
+    **dict.fromkeys(
+        ("add", "sub", "mul", "div", "neg", "rsub", "square", "pow", "exp", "log", "sqrt", "reciprocal"), _outputs
+    ),
+    **dict.fromkeys(("sigmoid", "clamp_min", "maximum", "minimum", "rsqrt"), _outputs),
+    "log_sigmoid_forward": lambda arguments, result: 3 * int(result[0].numel()),
+    **dict.fromkeys(("sum", "mean", "amax", "amin"), _inputs),
+    **dict.fromkeys(("_softmax", "_log_softmax"), _times(5, _inputs)),
+    "linalg_vector_norm": _times(2, _inputs),
+    **dict.fromkeys(("mm", "bmm"), _product),
+    "baddbmm": _product_and_sum,
+    "addcmul": _times(2, _outputs),
+}
+MOVEMENT = frozenset(
+    [
+        "view",
+        "_unsafe_view",
+        "reshape",
+        "unsqueeze",
+        "squeeze",
+        "expand",
+        "permute",
+        "transpose",
+        "t",
+        "select",
+        "slice",
+        "split",
+        "clone",
+        "copy_",
+        "_to_copy",
+        "contiguous",
+        "detach",
+        "alias",
+        "stack",
+        "cat",
+        "full",
+        "zeros",
+        "ones",
+        "empty",
+        "new_full",
+        "new_zeros",
+        "new_empty",
+        "full_like",
+        "zeros_like",
+        "ones_like",
+        "empty_like",
+        "zero_",
+        "fill_",
+        "lift_fresh",
+        "unbind",
+        "chunk",
+        "as_strided",
+        "empty_strided",
+        "narrow",
+        "split_with_sizes",
+    ]
+)
+"""What only moves numbers or makes room for them."""
+
+
+class CountOperations(TorchDispatchMode):
+    """Within, every operator's arithmetic is counted; one that is not known raises, so that none is overlooked.
+
+    >>> with CountOperations() as counted:
+    ...     _ = (torch.ones(3, 4) * 2).sum()
+    >>> counted.total
+    24
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.by_operator: Counter[str] = Counter()
+
+    def __enter__(self) -> CountOperations:
+        super().__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        super().__exit__(kind, value, traceback)
+
+    @property
+    def total(self) -> int:
+        return sum(self.by_operator.values())
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        name = func.overloadpacket.__name__.removesuffix("_") if func.overloadpacket.__name__ not in MOVEMENT else ""
+        if name in ARITHMETIC:
+            self.by_operator[name] += ARITHMETIC[name](args, result)
+        elif name and name not in MOVEMENT:
+            raise NotImplementedError(f"nobody has said what {func} costs: add it to ARITHMETIC or MOVEMENT")
+        return result
+
+
+def operations(work: Callable[[], Tensor | object]) -> Counter[str]:
+    with torch.no_grad(), CountOperations() as counted:
+        work()
+    return counted.by_operator
+
+
+def in_units_of(counts: Counter[str], size: int) -> float:
+    return math.fsum(counts.values()) / size

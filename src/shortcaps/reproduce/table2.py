@@ -1,0 +1,196 @@
+"""Table 2 on the machine at hand: parameters, time and memory of the sixteen networks, beside the published ratios."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from shortcaps.bench import BACKBONE, Case, Report, run_benchmark
+from shortcaps.bench.memory import measure_memory
+from shortcaps.reproduce import published
+from shortcaps.reproduce.tables import Grid, write_report
+
+TITLE = "Table 2: parameters, time and memory, the paper's and ours"
+Key = tuple[str, str, str]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One network. Times in ms for a batch, memory in bytes above the process's start; None where it cannot be had."""
+
+    network: str
+    family: str
+    routing: str
+    parameters: int
+    step_ms: float
+    inference_ms: float
+    step_memory: int | None
+    inference_memory: int | None
+
+    @property
+    def key(self) -> Key:
+        return self.network, self.family, self.routing
+
+
+@dataclass(frozen=True)
+class Table2:
+    device: str
+    batch: int
+    path: str
+    rounds: int
+    machine: dict[str, Any]
+    networks: list[Measured]
+
+    def __getitem__(self, key: Key) -> Measured:
+        return next(measured for measured in self.networks if measured.key == key)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def measure_table2(
+    *,
+    batch: int = 128,
+    path: str = "auto",
+    rounds: int = 5,
+    device: str = "cpu",
+    tell: Callable[[str], None] = lambda message: None,
+) -> Table2:
+    cases = [
+        Case(network, family == "shortcut", routing, path, batch)
+        for network in published.NETWORKS
+        for family in published.FAMILIES
+        for routing in published.ROUTINGS
+    ]
+    report: Report = run_benchmark(cases, rounds=rounds, device=device, latency=False, tell=tell)
+    measured = []
+    for result in report.results:
+        case = result.case
+        if case.path == BACKBONE:
+            continue
+        tell(f"memory of inference of {case}")
+        measured.append(
+            Measured(
+                case.network,
+                case.family,
+                case.routing,
+                sum(parameter.numel() for parameter in case.model().parameters()),
+                result.step_ms,
+                result.inference_ms,
+                result.memory,
+                measure_memory(case, device, training=False),
+            )
+        )
+    return Table2(device, batch, path, rounds, report.machine, measured)
+
+
+def ratio_grid(table: Table2, network: str, family: str) -> Grid:
+    """What is measured in rows; for each routing the paper's ratio to EM, ours, and our figure itself."""
+    header = [""]
+    for routing in published.ROUTINGS:
+        header += [f"{routing}, paper", f"{routing}, ours"]
+
+    def row(name: str, paper: dict[Key, float], figure: Callable[[Measured], float | None], unit: str) -> list[str]:
+        em = (network, family, "em")
+        cells = [name]
+        for routing in published.ROUTINGS:
+            key = network, family, routing
+            own, reference = figure(table[key]), figure(table[em])
+            cells.append(f"{paper[key] / paper[em]:.2f}" if paper else "")
+            cells.append(f"{own / reference:.2f} ({own:,.4g} {unit})" if own is not None and reference else "")
+        return cells
+
+    return [
+        header,
+        ["parameters"]
+        + [
+            text
+            for routing in published.ROUTINGS
+            for text in (published.PARAMETERS[network, family], f"{table[network, family, routing].parameters:,}")
+        ],
+        row("training step, EM = 1", published.TIME_MS, lambda m: m.step_ms, "ms"),
+        row("inference, EM = 1", {}, lambda m: m.inference_ms, "ms"),
+        row("memory of a training step, EM = 1", published.MEMORY_MB, lambda m: _mega(m.step_memory), "MB"),
+        row("memory of inference, EM = 1", {}, lambda m: _mega(m.inference_memory), "MB"),
+    ]
+
+
+def _mega(size: int | None) -> float | None:
+    return None if size is None else size / 1e6
+
+
+def sentences(table: Table2) -> list[str]:
+    """Which of the paper's claims hold here, computed from the data."""
+    said = []
+    for network in published.NETWORKS:
+        ours = {
+            r: table[network, "sequential", r].step_ms / table[network, "shortcut", r].step_ms
+            for r in published.ROUTINGS
+        }
+        paper = {
+            r: published.TIME_MS[network, "sequential", r] / published.TIME_MS[network, "shortcut", r]
+            for r in published.ROUTINGS
+        }
+        faster = sum(ratio > 1 for ratio in ours.values())
+        verdict = (
+            "holds" if faster == len(ours) else "does not hold" if not faster else f"holds for {faster} of {len(ours)}"
+        )
+        said.append(
+            f"“Shortcut is faster than no shortcut”, {network} network: {verdict}; a training step is {_span(ours)} times as "
+            f"fast with shortcuts (the paper's figures: {_span(paper)})."
+        )
+    for quantity, figure in (
+        ("lighter", lambda m: m.step_memory),
+        ("faster", lambda m: m.step_ms),
+    ):
+        for routing in ("attention", "fuzzy"):
+            ratios = {
+                f"{network} {family}": own / reference
+                for network in published.NETWORKS
+                for family in published.FAMILIES
+                if (own := figure(table[network, family, routing]))
+                and (reference := figure(table[network, family, "em"]))
+            }
+            if not ratios:
+                continue
+            below = [name for name, ratio in ratios.items() if ratio < 1]
+            verdict = (
+                "holds in all four networks"
+                if len(below) == len(ratios)
+                else "holds in none"
+                if not below
+                else f"holds in {', '.join(below)} only"
+            )
+            said.append(
+                f"“{routing.capitalize()} is {quantity} than EM” {verdict}: {_span(ratios)} of EM's "
+                f"{'memory' if quantity == 'lighter' else 'time'} in a training step, median {median(ratios.values()):.2f}."
+            )
+    return said
+
+
+def _span(ratios: dict[str, float]) -> str:
+    return f"{min(ratios.values()):.2f} to {max(ratios.values()):.2f}"
+
+
+def write_table2(table: Table2, folder: Path) -> tuple[Path, Path]:
+    return write_report(
+        folder,
+        "table2",
+        title=TITLE,
+        command="shortcaps reproduce table2",
+        notes=[
+            "The paper measured on a TITAN V and does not say what its times are of; ours are medians on "
+            f"{table.device} ({table.machine['processor']}, {table.machine['threads']} threads, torch {table.machine['torch']}), "
+            f"batch {table.batch}, path {table.path}. Hardware differs, so only ratios can be compared.",
+            "The paper's memory is that of a whole process; ours is what a step needs above the process's start.",
+        ],
+        sentences=sentences(table),
+        parts=[
+            (f"{network}, {family}", ratio_grid(table, network, family))
+            for network in published.NETWORKS
+            for family in published.FAMILIES
+        ],
+    )
