@@ -6,10 +6,10 @@ import asyncio
 import base64
 import io
 import random
-import threading
 import time
 import zlib
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -18,7 +18,8 @@ from PIL import Image
 from shortcaps.predict import Predictor
 from shortcaps.serve import Limits, create_app
 from shortcaps.serve.app import Answer, Question, answer_all
-from shortcaps.serve.batching import Batcher, Busy
+from shortcaps.serve.batching import Batcher
+from shortcaps.serve.guard import Guard
 from tests.serve.support import RUN, png, serving
 from tests.test_predict import draw
 
@@ -156,7 +157,7 @@ def test_questions_that_wait_are_answered_together(predictor: Predictor) -> None
         return [question * 2 for question in questions]
 
     async def ask() -> list[int]:
-        batcher = Batcher(slowly, largest=8, queue=100)
+        batcher = Batcher(slowly, largest=8)
         batcher.start()
         answers = await asyncio.gather(*(batcher.ask(n) for n in range(20)))
         await batcher.stop()
@@ -169,31 +170,66 @@ def test_questions_that_wait_are_answered_together(predictor: Predictor) -> None
     assert all(isinstance(answer, Answer) for answer in together)
 
 
-def test_a_full_queue_refuses_and_a_failure_reaches_who_asked() -> None:
-    release = threading.Event()
-
-    def wait(questions: list[int]) -> list[int]:
-        release.wait(5)
+def test_a_failure_reaches_who_asked_and_nobody_else() -> None:
+    def answer(questions: list[int]) -> list[int]:
         if 7 in questions:
             raise ValueError("seven")
         return questions
 
     async def ask() -> None:
-        batcher = Batcher(wait, largest=1, queue=2)
+        batcher = Batcher(answer, largest=1)
         batcher.start()
-        first = asyncio.create_task(batcher.ask(7))
-        await asyncio.sleep(0.05)
-        others = [asyncio.create_task(batcher.ask(n)) for n in range(2)]
-        await asyncio.sleep(0.05)
-        with pytest.raises(Busy):
-            await batcher.ask(9)
-        release.set()
+        tasks = [asyncio.create_task(batcher.ask(n)) for n in (7, 0, 1)]
         with pytest.raises(ValueError, match="seven"):
-            await first
-        assert await asyncio.gather(*others) == [0, 1]
+            await tasks[0]
+        assert await asyncio.gather(*tasks[1:]) == [0, 1]
         await batcher.stop()
 
     asyncio.run(ask())
+
+
+def test_what_is_beyond_the_limit_is_refused_unread_and_the_rest_is_served() -> None:
+    """Two questions in hand, one too many: it gets its 503 without the application seeing it, and the place is given back."""
+    seen: list[str] = []
+
+    async def check() -> None:
+        release = asyncio.Event()
+
+        async def application(scope: Any, receive: Any, send: Any) -> None:
+            seen.append(scope["path"])
+            if scope["path"] == "/predict":
+                await release.wait()
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b""})
+
+        guard = Guard(application, path="/predict", most=2)
+
+        async def ask(path: str = "/predict") -> dict[str, Any]:
+            sent: list[dict[str, Any]] = []
+
+            async def send(message: Any) -> None:
+                sent.append(dict(message))
+
+            async def receive() -> Any:
+                raise AssertionError("nobody reads a body here")
+
+            await guard({"type": "http", "path": path, "method": "POST"}, receive, send)
+            return {"status": sent[0]["status"], **{k.decode(): v.decode() for k, v in sent[0]["headers"]}}
+
+        waiting = [asyncio.create_task(ask()) for _ in range(2)]
+        await asyncio.sleep(0)
+        refused, other = await asyncio.gather(ask(), ask("/healthz"))
+        assert refused["status"] == 503
+        assert refused["retry-after"] == "1"
+        assert other["status"] == 200
+        assert seen == ["/predict", "/predict", "/healthz"]
+        release.set()
+        for answer in await asyncio.gather(*waiting):
+            assert answer["status"] == 200
+            assert answer["x-content-type-options"] == "nosniff"
+        assert (await ask())["status"] == 200
+
+    asyncio.run(check())
 
 
 def test_too_many_at_once_are_told_when_to_come_back() -> None:

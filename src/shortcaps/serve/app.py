@@ -34,7 +34,8 @@ from shortcaps.data.dataset import DataError
 from shortcaps.data.decode import TooManyPixels
 from shortcaps.explain import routing_maps, transformed
 from shortcaps.predict import Prediction, Predictor
-from shortcaps.serve.batching import Batcher, Busy
+from shortcaps.serve.batching import Batcher
+from shortcaps.serve.guard import Guard
 
 PAGE = Path(__file__).with_name("page.html")
 DOCS = Path(__file__).with_name("docs.html")
@@ -119,7 +120,7 @@ BODIES = {
 def create_app(predictor: Predictor, limits: Limits | None = None) -> FastAPI:
     limits = limits or Limits()
     batcher: Batcher[Question, Answer] = Batcher(
-        lambda questions: answer_all(predictor, questions), largest=limits.batch, queue=limits.queue
+        lambda questions: answer_all(predictor, questions), largest=limits.batch
     )
     # Decoding has a thread of its own, so that a large picture does not hold up the network.
     decoder = ThreadPoolExecutor(1, thread_name_prefix="decoder")
@@ -139,7 +140,6 @@ def create_app(predictor: Predictor, limits: Limits | None = None) -> FastAPI:
         docs_url=None,
         redoc_url=None,
     )
-    in_hand = 0
 
     @app.exception_handler(HTTPException)
     async def say_why(_: Request, error: HTTPException) -> Response:
@@ -150,15 +150,7 @@ def create_app(predictor: Predictor, limits: Limits | None = None) -> FastAPI:
         log.error("unexpected %s: %s", type(error).__name__, error)
         return JSONResponse({"error": "something went wrong here, not with what you sent"}, 500)
 
-    @app.middleware("http")
-    async def harden(request: Request, call_next: Any) -> Response:
-        response: Response = await call_next(request)
-        response.headers["X-Content-Type-Options"] = "nosniff"
-        response.headers["Content-Security-Policy"] = (
-            "default-src 'none'; img-src 'self' data: blob:; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
-            "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-        )
-        return response
+    app.add_middleware(Guard, path="/predict", most=limits.queue)
 
     @app.get("/", include_in_schema=False)
     async def page() -> HTMLResponse:
@@ -194,31 +186,21 @@ def create_app(predictor: Predictor, limits: Limits | None = None) -> FastAPI:
         details: Annotated[bool, Query(description="pose, routing maps and the image as the network sees it")] = False,
     ) -> Answer:
         """What the network says of a picture, which may be turned, scaled, sheared and shifted first."""
-        nonlocal in_hand
-        if in_hand >= limits.queue:
-            raise HTTPException(503, "too many requests are waiting: try again", {"Retry-After": "1"})
-        in_hand += 1
+        content = await read_picture(request, limits)
+        loop = asyncio.get_running_loop()
         try:
-            content = await read_picture(request, limits)
-            loop = asyncio.get_running_loop()
-            try:
-                image = await loop.run_in_executor(
-                    decoder,
-                    lambda: predictor.read(io.BytesIO(content), invert=invert, most_pixels=limits.pixels),
-                )
-            except DataError as reason:
-                code = 413 if isinstance(reason, TooManyPixels) else 422
-                raise HTTPException(code, f"the picture is {reason}") from reason
-            moves = {"rotation": rotation, "scale": scale, "shear": shear, "shift_x": shift_x, "shift_y": shift_y}
-            image = transformed(image[None], **moves)[0]
-            try:
-                return await asyncio.wait_for(batcher.ask(Question(image, details)), limits.answer_seconds)
-            except Busy as error:
-                raise HTTPException(503, "too many requests are waiting: try again", {"Retry-After": "1"}) from error
-            except TimeoutError as error:
-                raise HTTPException(504, "no answer in time: try again") from error
-        finally:
-            in_hand -= 1
+            image = await loop.run_in_executor(
+                decoder, lambda: predictor.read(io.BytesIO(content), invert=invert, most_pixels=limits.pixels)
+            )
+        except DataError as reason:
+            code = 413 if isinstance(reason, TooManyPixels) else 422
+            raise HTTPException(code, f"the picture is {reason}") from reason
+        moves = {"rotation": rotation, "scale": scale, "shear": shear, "shift_x": shift_x, "shift_y": shift_y}
+        image = transformed(image[None], **moves)[0]
+        try:
+            return await asyncio.wait_for(batcher.ask(Question(image, details)), limits.answer_seconds)
+        except TimeoutError as error:
+            raise HTTPException(504, "no answer in time: try again") from error
 
     @app.exception_handler(RequestValidationError)
     async def say_which(_: Request, error: RequestValidationError) -> Response:

@@ -11,20 +11,16 @@ Question = TypeVar("Question")
 Answer = TypeVar("Answer")
 
 
-class Busy(Exception):
-    """The queue is full."""
-
-
 class Batcher(Generic[Question, Answer]):
     """Collects questions while the network is busy with earlier ones, and asks them all at once when it is free.
 
     There is no waiting for a batch to fill: alone, a question is answered at once; under load, batches grow by
-    themselves. One thread runs the network, so that requests do not compete for the cores.
+    themselves. How many may wait is decided before they get here. One thread runs the network, so that requests do not compete for the cores.
     """
 
-    def __init__(self, answer_all: Callable[[list[Question]], list[Answer]], *, largest: int, queue: int) -> None:
+    def __init__(self, answer_all: Callable[[list[Question]], list[Answer]], *, largest: int) -> None:
         self.answer_all, self.largest = answer_all, largest
-        self._waiting: asyncio.Queue[tuple[Question, asyncio.Future[Answer]]] = asyncio.Queue(queue)
+        self._waiting: asyncio.Queue[tuple[Question, asyncio.Future[Answer]]] = asyncio.Queue()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="network")
         self._worker: asyncio.Task[None] | None = None
 
@@ -42,10 +38,7 @@ class Batcher(Generic[Question, Answer]):
 
     async def ask(self, question: Question) -> Answer:
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        try:
-            self._waiting.put_nowait((question, future))
-        except asyncio.QueueFull as error:
-            raise Busy from error
+        self._waiting.put_nowait((question, future))
         return await future
 
     async def _work(self) -> None:
