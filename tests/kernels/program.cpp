@@ -77,7 +77,7 @@ struct Shape {
 };
 
 template <class Real>
-static void check_routing(int64_t kind, const Shape &s, bool from_start, bool given_activations, double fuzziness, int threads) {
+static void check_routing(int64_t kind, const Shape &s, bool from_start, bool given_activations, double softness, int threads) {
     const int64_t inputs = s.groups * s.members, size = s.rows * s.cols;
     auto poses = random_numbers<Real>(s.batch * inputs * size), transforms = random_numbers<Real>(s.groups * s.outputs * s.rows * s.rows);
     auto start = random_numbers<Real>(s.batch * s.outputs * size), activations = random_numbers<Real>(s.batch * inputs, 0.2, 1);
@@ -89,7 +89,7 @@ static void check_routing(int64_t kind, const Shape &s, bool from_start, bool gi
     p.batch = s.batch, p.groups = s.groups, p.members = s.members, p.outputs = s.outputs, p.rows = s.rows, p.cols = s.cols;
     const int64_t strides[5] = {inputs * size, s.members * size, size, s.cols, 1};
     std::memcpy(p.pose_strides, strides, sizeof strides);
-    p.fuzziness = fuzziness, p.sharpness = 1, p.floor = 0.1;
+    p.softness = softness, p.sharpness = 1, p.floor = 0.1;
     p.poses = poses.data(), p.transforms = transforms.data(), p.beta = beta.data(), p.beta_use = beta_use.data();
     if (from_start) p.start = start.data();
     if (given_activations) p.activations = activations.data();

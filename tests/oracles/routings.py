@@ -120,6 +120,7 @@ def em(
     beta_use: list[float],
     beta_activate: list[float],
     floor: float,
+    temperature: float = 1.0,
 ) -> Result:
     inputs, outputs, size = len(votes), len(votes[0]), len(votes[0][0])
     a = activations or [1.0] * inputs
@@ -153,7 +154,7 @@ def em(
                         (votes[i][m][h] - mean[m][h]) ** 2 / variance[m][h] + math.log(2 * math.pi * variance[m][h])
                         for h in range(size)
                     )
-                    log_weights.append(math.log(probabilities[m]) + log_density)
+                    log_weights.append(math.log(probabilities[m]) + log_density / temperature)
                 R[i] = softmax(log_weights)
         mean = []  # M step
         for m in range(outputs):

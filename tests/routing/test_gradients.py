@@ -15,7 +15,14 @@ SETTINGS = pytest.mark.parametrize("shortcut", [True, False], ids=["shortcut", "
 @pytest.mark.parametrize("path", PATHS_AND_THREADS)
 @pytest.mark.parametrize(
     "routing",
-    [Attention(), Dynamic(3), Fuzzy(), Fuzzy(1, fuzziness=1.5, sharpness=0.1), EM(sharpness=0.3, floor=1e-2)],
+    [
+        Attention(),
+        Dynamic(3),
+        Fuzzy(),
+        Fuzzy(1, fuzziness=1.5, sharpness=0.1),
+        EM(sharpness=0.3, floor=1e-2),
+        EM(temperature=4.0),
+    ],
     ids=str,
 )
 @SETTINGS

@@ -36,7 +36,8 @@ def solve_by_oracle(routing: Routing, problem: FactoredProblem) -> list[torch.Te
             results.append(oracle.fuzzy(*arguments, **settings, **numbers))
         else:
             assert isinstance(routing, EM)
-            results.append(oracle.em(*arguments, sharpness=routing.sharpness, floor=routing.floor, **numbers))
+            settings = {"sharpness": routing.sharpness, "floor": routing.floor, "temperature": routing.temperature}
+            results.append(oracle.em(*arguments, **settings, **numbers))
     pose, activation, coefficients, memberships = (
         torch.tensor(part, dtype=torch.float64) for part in zip(*results, strict=True)
     )
@@ -96,7 +97,14 @@ def test_fuzzy_matches_the_oracle_in_float64(
 
 
 @pytest.mark.parametrize("path", PATHS_AND_THREADS)
-@given(shape=shapes, iterations=st.integers(1, 3), sharpness=st.sampled_from([0.1, 0.5]))
-def test_em_matches_the_oracle_in_float64(path: str, shape: dict[str, Any], iterations: int, sharpness: float) -> None:
+@given(
+    shape=shapes,
+    iterations=st.integers(1, 3),
+    sharpness=st.sampled_from([0.1, 0.5]),
+    temperature=st.sampled_from([1.0, 16.0]),
+)
+def test_em_matches_the_oracle_in_float64(
+    path: str, shape: dict[str, Any], iterations: int, sharpness: float, temperature: float
+) -> None:
     # A wide floor: with a narrow one a repeated E step amplifies rounding beyond any tolerance, in either code.
-    assert_matches(EM(iterations, sharpness=sharpness, floor=1e-2), shape, path)
+    assert_matches(EM(iterations, sharpness=sharpness, temperature=temperature, floor=1e-2), shape, path)

@@ -45,11 +45,20 @@ class EM(Routing):
             "help": "where the threshold of an activation starts; below 0 a sigmoid begins where it does not saturate"
         },
     )
+    temperature: float = field(
+        default=1.0,
+        metadata={
+            "help": "divides the log-density of a vote in the E step. 1 is EM; as many as a pose has numbers takes the mean over "
+            "them instead of the sum, so that inputs are divided among outputs softly"
+        },
+    )
     floor: float = field(default=1e-4, metadata={"help": "added to every variance"})
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_floor(self.floor)
+        if not self.temperature > 0:
+            raise ValueError(f"temperature {self.temperature} is too small: it must be above 0, e.g. 1")
 
     def thresholds(self, *, activates: bool) -> dict[str, float]:
         return {"beta_use": 0.0, "beta_activate": self.beta}
@@ -91,10 +100,10 @@ class EM(Routing):
         return Capsules(mean, activation, coefficients, memberships=shares)
 
     def _expectation(self, votes: Votes, mean: Tensor, variance: Tensor, logit: Tensor) -> Tensor:
-        """E step: `R ∝ a N(v | mean, variance)` over the outputs, as logarithms."""
+        """E step: `R ∝ a N(v | mean, variance)^(1/τ)` over the outputs, as logarithms."""
         normaliser = (variance.log() + math.log(2 * math.pi)).sum((-2, -1)).unsqueeze(1)
         log_density = -0.5 * (votes.scaled_distance(mean, 1 / variance) + normaliser)
-        return (F.logsigmoid(logit).unsqueeze(1) + log_density).log_softmax(-1)
+        return (F.logsigmoid(logit).unsqueeze(1) + log_density / self.temperature).log_softmax(-1)
 
     def _activation_logit(
         self, shares: Tensor, variance: Tensor, activations: Tensor | None, thresholds: Mapping[str, Tensor]

@@ -33,7 +33,7 @@ class FusedVotes(FactoredVotes):
         if kind is None:
             return None
         settings = (
-            getattr(routing, "fuzziness", 2.0),
+            getattr(routing, "fuzziness", getattr(routing, "temperature", 1.0)),
             getattr(routing, "sharpness", 1.0),
             getattr(routing, "floor", 0.0),
         )

@@ -51,7 +51,10 @@ RECIPES: dict[str, Recipe] = {
         loss="log-probability",
         averaging=0.99,
         placement="anywhere",
-        routing_settings={"fuzzy": {"sharpness": 4.0, "beta": -2.0}},
+        routing_settings={
+            "fuzzy": {"sharpness": 4.0, "beta": -2.0},
+            "em": {"sharpness": 4.0, "beta": -2.0, "temperature": 16.0},
+        },
     ),
 }
 

@@ -11,7 +11,7 @@ class ExpectationMaximisation : public Block<Real, ROWS, COLS> {
   public:
     ExpectationMaximisation(const RoutingProblem &p, Arena<Real> &arena, bool backward)
         : Base(p, arena, backward), floor(static_cast<Real>(p.floor)), sharpness(static_cast<Real>(p.sharpness)),
-          cost_scale(static_cast<Real>(double(p.outputs) / (double(all_inputs()) * size()))) {
+          temperature(static_cast<Real>(p.softness)), cost_scale(static_cast<Real>(double(p.outputs) / (double(all_inputs()) * size()))) {
         centres = arena.take((iterations + 1) * outputs * size());
         variances = arena.take((iterations + 1) * outputs * size());
         totals = arena.take((iterations + 1) * outputs);
@@ -102,7 +102,7 @@ class ExpectationMaximisation : public Block<Real, ROWS, COLS> {
             for (int64_t m = 0; m < outputs; ++m) {
                 for (int64_t n = m * size(); n < (m + 1) * size(); ++n) {
                     by_before[n] += precision[n] * step_sums[n];
-                    variance_grad[n] = (precision[n] * square_sums[n] - next_logit_grad[m]) * precision[n] / 2;
+                    variance_grad[n] = (temperature * precision[n] * square_sums[n] - next_logit_grad[m]) * precision[n] / 2;
                 }
                 logit_grad[m] = next_logit_grad[m] * (1 - sigmoid<Real>(logits[(turn - 1) * outputs + m]));
             }
@@ -111,7 +111,7 @@ class ExpectationMaximisation : public Block<Real, ROWS, COLS> {
     }
 
   private:
-    const Real floor, sharpness, cost_scale;
+    const Real floor, sharpness, temperature, cost_scale;
     V *variances, *totals, *assigned, *scales, *logits, *precision, *constants, *largest, *pooled, *log_shares, *shares, *distances;
     V *variance_grad, *step_sums, *square_sums, *logit_grad, *next_logit_grad, *assigned_grad, *offsets;
     V *coefficients, *scores_grad, *by_coefficients, *vote_grad;
@@ -125,7 +125,7 @@ class ExpectationMaximisation : public Block<Real, ROWS, COLS> {
     template <bool BACKWARD>
     void expect(int64_t g, int64_t turn) {
         const V *before = compared(turn - 1), *pose = poses_of(g);
-        for (int64_t m = 0; m < outputs; ++m) {
+        for (int64_t m = 0; m < outputs && (before || BACKWARD); ++m) {
             const V *old = before ? before + m * size() : nullptr, *inverse = precision + m * size();
             const V *mean = of(centres, turn) + m * size(), *by_mean = of(centres_grad, turn) + m * size();
             const V *by_variance = variance_grad + m * size();
@@ -278,16 +278,16 @@ class ExpectationMaximisation : public Block<Real, ROWS, COLS> {
         }
     }
 
-    // Of the Gaussians of a turn: 1 / σ², and ln a - Σ ln(2πσ²) / 2.
+    // Of the Gaussians of a turn: 1 / τσ², and ln a - Σ ln(2πσ²) / 2τ.
     void find_constants(int64_t turn) {
         const V *variance = of(variances, turn);
         for (int64_t m = 0; m < outputs; ++m) {
             V sum = splat<Real>(static_cast<Real>(size() * std::log(2 * 3.14159265358979323846)));
             for (int64_t n = m * size(); n < (m + 1) * size(); ++n) {
                 sum += logarithm(variance[n]);
-                precision[n] = 1 / variance[n];
+                precision[n] = 1 / (temperature * variance[n]);
             }
-            constants[m] = log_sigmoid<Real>(logits[turn * outputs + m]) - sum / 2;
+            constants[m] = log_sigmoid<Real>(logits[turn * outputs + m]) - sum / (2 * temperature);
         }
     }
 

@@ -9,8 +9,8 @@ class FuzzyMeans : public Block<Real, ROWS, COLS> {
 
   public:
     FuzzyMeans(const RoutingProblem &p, Arena<Real> &arena, bool backward)
-        : Base(p, arena, backward), fuzziness(static_cast<Real>(p.fuzziness)), floor(static_cast<Real>(p.floor)),
-          exponent(static_cast<Real>(-1 / (p.fuzziness - 1))), is_two(p.fuzziness == 2) {
+        : Base(p, arena, backward), fuzziness(static_cast<Real>(p.softness)), floor(static_cast<Real>(p.floor)),
+          exponent(static_cast<Real>(-1 / (p.softness - 1))), is_two(p.softness == 2) {
         centres = arena.take((iterations + 1) * outputs * size());
         totals = arena.take((iterations + 1) * outputs);
         largest = arena.take(iterations * outputs);

@@ -21,7 +21,7 @@ class RoutingProblem(ctypes.Structure):
         [(name, ctypes.c_int64) for name in ("kind", "iterations", "activate", "keep_state", "threads", "is_double")]
         + [(name, ctypes.c_int64) for name in ("batch", "groups", "members", "outputs", "rows", "cols")]
         + [("pose_strides", ctypes.c_int64 * 5)]
-        + [(name, ctypes.c_double) for name in ("fuzziness", "sharpness", "floor")]
+        + [(name, ctypes.c_double) for name in ("softness", "sharpness", "floor")]
         + [
             (name, ctypes.c_void_p)
             for name in (

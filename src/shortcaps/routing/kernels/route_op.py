@@ -23,7 +23,7 @@ def _problem(
     iterations: int,
     activate: bool,
     keep_state: bool,
-    fuzziness: float,
+    softness: float,
     sharpness: float,
     floor: float,
 ) -> RoutingProblem:
@@ -43,7 +43,7 @@ def _problem(
         rows=rows,
         cols=cols,
         pose_strides=(ctypes.c_int64 * 5)(*poses.stride()),
-        fuzziness=fuzziness,
+        softness=softness,
         sharpness=sharpness,
         floor=floor,
         poses=address(poses),
@@ -94,7 +94,7 @@ def route_natively(
     iterations: int,
     activate: bool,
     keep_state: bool,
-    fuzziness: float,
+    softness: float,
     sharpness: float,
     floor: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -106,7 +106,7 @@ def route_natively(
         state[batch:] = 0  # what lies beyond the last block is never written
         poses = without_gaps(poses)
         others = _contiguous(transforms, start, activations, beta, beta_use)
-        problem = _problem(poses, others, kind, iterations, activate, keep_state, fuzziness, sharpness, floor)
+        problem = _problem(poses, others, kind, iterations, activate, keep_state, softness, sharpness, floor)
         problem.pose, problem.activation, problem.state = address(pose), address(activation), address(state)
         library.shortcaps_route_forward(problem)
     return pose, activation, state
@@ -153,7 +153,7 @@ def route_backward_op(
     kind: int,
     iterations: int,
     activate: bool,
-    fuzziness: float,
+    softness: float,
     sharpness: float,
     floor: float,
 ) -> list[Tensor]:
@@ -164,7 +164,7 @@ def route_backward_op(
     if poses.shape[0]:
         poses = without_gaps(poses)
         others = _contiguous(transforms, start, activations, beta, beta_use)
-        problem = _problem(poses, others, kind, iterations, activate, False, fuzziness, sharpness, floor)
+        problem = _problem(poses, others, kind, iterations, activate, False, softness, sharpness, floor)
         problem.state = address(state)
         upstream = _contiguous(pose_grad, activation_grad)
         problem.pose_grad, problem.activation_grad = (address(tensor) for tensor in upstream)

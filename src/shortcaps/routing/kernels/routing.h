@@ -13,7 +13,7 @@ struct RoutingProblem {
     int64_t kind, iterations, activate, keep_state, threads, is_double;
     int64_t batch, groups, members, outputs, rows, cols;
     int64_t pose_strides[5];
-    double fuzziness, sharpness, floor;
+    double softness, sharpness, floor;  // softness: the fuzziness of fuzzy routing, the temperature of EM
 
     const void *poses;        // v = transforms[group, output] · pose
     const void *transforms;   // (groups, outputs, rows, rows)
