@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from shortcaps.data.augment import BrightnessAndContrast, CentreCrop, RandomCrop, Shift, View
+from shortcaps.data.augment import BrightnessAndContrast, CentreCrop, PlaceAnywhere, RandomCrop, Shift, View
 
 IMAGES = torch.randint(0, 256, (64, 2, 12, 10), dtype=torch.uint8, generator=torch.Generator().manual_seed(5))
 STEPS = [Shift(3), RandomCrop(7), CentreCrop(8), BrightnessAndContrast()]
@@ -61,3 +61,48 @@ def test_crops_are_windows_of_the_image() -> None:
 def test_a_random_view_without_a_generator_is_refused() -> None:
     with pytest.raises(ValueError, match=r"the step 'shift within 3 px' is random: give a torch\.Generator"):
         View((Shift(3),))(IMAGES)
+
+
+def centre_of_ink(images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    total = images.sum((1, 2, 3))
+    rows = (images.sum((1, 3)) * torch.arange(images.shape[2])).sum(1) / total
+    columns = (images.sum((1, 2)) * torch.arange(images.shape[3])).sum(1) / total
+    return rows, columns
+
+
+def test_placing_anywhere_is_a_translation_and_nothing_else() -> None:
+    """By so far as the ink's centre moved, every image is its original, interpolated between pixels."""
+    images = torch.zeros(200, 1, 16, 16, dtype=torch.float64)
+    images[:, :, 5:10, 7:11] = torch.rand(200, 1, 5, 4, dtype=torch.float64, generator=seeded())
+    placed = PlaceAnywhere()(images, seeded(1))
+    (old_y, old_x), (new_y, new_x) = centre_of_ink(images), centre_of_ink(placed)
+    y, x = torch.meshgrid(
+        torch.arange(16.0, dtype=torch.float64), torch.arange(16.0, dtype=torch.float64), indexing="ij"
+    )
+    for n in range(200):
+        from_y, from_x = y - (new_y[n] - old_y[n]), x - (new_x[n] - old_x[n])
+        expected = torch.zeros(16, 16, dtype=torch.float64)
+        for row in range(5, 10):
+            for column in range(7, 11):
+                near = (1 - (from_y - row).abs()).clamp_min(0) * (1 - (from_x - column).abs()).clamp_min(0)
+                expected += images[n, 0, row, column] * near
+        torch.testing.assert_close(placed[n, 0], expected, atol=1e-6, rtol=0)
+
+
+def test_placing_anywhere_reaches_every_edge_and_loses_no_ink() -> None:
+    images = torch.zeros(4000, 1, 12, 16)
+    images[:, :, 5:8, 9:11] = 1
+    placed = PlaceAnywhere()(images, seeded())
+    assert torch.equal(placed, PlaceAnywhere()(images, seeded()))
+    assert not torch.equal(placed, PlaceAnywhere()(images, seeded(1)))
+    torch.testing.assert_close(placed.sum((1, 2, 3)), torch.full((4000,), 6.0), atol=1e-4, rtol=0)
+    down, right = centre_of_ink(placed)
+    for found, first, last in ((down, 1.0, 10.0), (right, 0.5, 14.5)):  # where the ink's centre can lie
+        assert first - 1e-4 <= found.min() < first + 0.02
+        assert last - 0.02 < found.max() <= last + 1e-4
+        assert abs(found.mean() - (first + last) / 2) < 0.15
+
+
+def test_an_image_without_ink_stays_as_it_is() -> None:
+    black = torch.zeros(3, 1, 8, 8)
+    assert torch.equal(PlaceAnywhere()(black, seeded()), black)

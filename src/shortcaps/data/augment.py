@@ -91,7 +91,7 @@ class PlaceAnywhere(Step):
         margin = max(height, width)
         padded = torch.nn.functional.pad(images, (margin,) * 4)
         window = _window(padded, (margin - 1 - top).long(), (margin - 1 - left).long(), height + 1, width + 1)
-        below, beside = (down - top)[:, None, None, None], (right - left)[:, None, None, None]
+        below, beside = (part.to(images.dtype)[:, None, None, None] for part in (down - top, right - left))
         window = torch.lerp(window[:, :, 1:], window[:, :, :-1], below)
         return torch.lerp(window[..., 1:], window[..., :-1], beside)
 
