@@ -45,10 +45,25 @@ def test_margin_loss_is_that_of_sabour_2017() -> None:
     assert margin_loss(probabilities, labels).item() == pytest.approx(total / 5)
 
 
-def test_log_probability_loss_is_the_share_of_the_target() -> None:
+def test_log_probability_loss_is_the_share_of_the_target_and_a_tenth_of_each_by_itself() -> None:
     probabilities, labels = torch.rand(5, 3, dtype=torch.float64), torch.tensor([0, 1, 2, 1, 0])
-    total = sum(-math.log(float(p[t]) / float(p.sum())) for p, t in zip(probabilities, labels, strict=True))
+    total = 0.0
+    for p, t in zip(probabilities.tolist(), labels.tolist(), strict=True):
+        total -= math.log(p[t] / sum(p))
+        total -= 0.1 * sum(math.log(p[m] if m == t else 1 - p[m]) for m in range(3))
     assert log_probability_loss(probabilities, labels).item() == pytest.approx(total / 5)
+
+
+def test_log_probability_loss_keeps_its_gradient_where_probabilities_are_tiny_or_one() -> None:
+    for logits in ([-60.0, -70.0, -50.0], [80.0, 90.0, 100.0]):
+        scores = torch.tensor([logits], requires_grad=True)
+        log_probability_loss(torch.sigmoid(scores), torch.tensor([0])).backward()
+        assert scores.grad is not None
+        assert torch.isfinite(scores.grad).all()
+    small = torch.tensor([[-60.0, -50.0]], requires_grad=True)
+    log_probability_loss(torch.sigmoid(small), torch.tensor([0])).backward()
+    assert small.grad is not None
+    assert small.grad[0, 0] < -0.9, "the target is raised with full force"
 
 
 @pytest.mark.parametrize("loss", [spread_loss, margin_loss, log_probability_loss])

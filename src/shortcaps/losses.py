@@ -34,12 +34,20 @@ def margin_loss(
     return (is_target * missed + absent_weight * (1 - is_target) * imagined).sum(1).mean()
 
 
-def log_probability_loss(probabilities: Tensor, labels: Tensor) -> Tensor:
-    """Cross-entropy of the probabilities, scaled to sum to 1: `-ln(prob_t / Σ_m prob_m)`, mean over the batch."""
+def log_probability_loss(probabilities: Tensor, labels: Tensor, *, absolute: float = 0.1) -> Tensor:
+    """Cross-entropy of the probabilities, scaled to sum to 1, `-ln(prob_t / Σ_m prob_m)`, and `absolute` times that of each by
+    itself, `-ln prob_t - Σ_{m≠t} ln(1 - prob_m)`; mean over the batch.
+
+    The first tells the classes apart, but is content when all probabilities are alike small; the second makes each of them
+    mean what it says.
+    """
     check_labels(probabilities, labels)
     # Only what is too small to be a number is raised: a larger floor would take the gradient from all below it.
-    smallest = torch.finfo(probabilities.dtype).tiny
-    return F.cross_entropy(probabilities.clamp_min(smallest).log(), labels)
+    limits = torch.finfo(probabilities.dtype)
+    logarithms = probabilities.clamp_min(limits.tiny).log()
+    complements = torch.log1p(-probabilities.clamp_max(1 - limits.eps))
+    by_itself = -torch.where(F.one_hot(labels, probabilities.shape[1]).bool(), logarithms, complements).sum(1).mean()
+    return F.cross_entropy(logarithms, labels) + absolute * by_itself
 
 
 def check_labels(probabilities: Tensor, labels: Tensor) -> None:

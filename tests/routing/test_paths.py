@@ -16,7 +16,6 @@ from shortcaps.routing import EM, Fuzzy, Routing
 from shortcaps.routing.fused import KINDS
 from shortcaps.routing.kernels.library import RoutingProblem, native
 from shortcaps.routing.kernels.route_op import state_size
-from shortcaps.routing.paths import make_votes
 from tests.problems import FUSED, NATIVE, ROUTINGS, FactoredProblem, factored_problem, routing_name
 
 FAST_PATHS = ["factored", FUSED]
@@ -263,17 +262,3 @@ def test_a_routing_of_ones_own_runs_on_any_path() -> None:
     problem = factored_problem(Sharper(), shortcut=True)
     expected = problem.solve(Fuzzy(), "dense").pose
     torch.testing.assert_close(problem.solve(Sharper(), "fused").pose, expected)
-
-
-@pytest.mark.parametrize("kind", [Fuzzy, EM])
-@pytest.mark.parametrize("path", FAST_PATHS)
-def test_a_threshold_that_nobody_gives_is_its_starting_value(kind: type[Fuzzy] | type[EM], path: str) -> None:
-    poses, transforms = torch.randn(3, 2, 4, 4, 4), torch.randn(2, 5, 4, 4)
-    votes, routing = make_votes(poses, transforms, path), kind(beta=-1.5)
-    names = routing.thresholds(activates=True)
-    stated = {name: torch.full((5,), value) for name, value in names.items()}
-    start = torch.randn(3, 5, 4, 4)
-    found, expected = routing(votes, start=start), routing(votes, start=start, thresholds=stated)
-    torch.testing.assert_close(found.activation, expected.activation)
-    plain = kind()(votes, start=start)
-    assert (found.activation < plain.activation).all()

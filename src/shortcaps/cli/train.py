@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -123,11 +123,18 @@ def _config_to_resume(run: Path, settings: dict[str, Any]) -> TrainConfig:
     """The run's own config; flags may repeat it but not change it."""
     from shortcaps.training.run import read_run_config
 
-    stored = read_run_config(run)["train"]
+    config = read_run_config(run)
+    stored = config["train"]
     for name, value in settings.items():
         if stored.get(name) != value:
             raise RunError(
                 f"--{name.replace('_', '-')} {value} is not what {run} was started with ({stored.get(name)}): "
                 "a run is resumed as it was begun; start another with --out"
             )
-    return TrainConfig.from_dict(stored)
+    chosen = TrainConfig.from_dict(stored)
+    if asdict(chosen.effective_recipe) != config["recipe"]:
+        raise RunError(
+            f"{run} was begun with another version of the recipe {chosen.recipe!r}: it cannot be resumed with this one; "
+            "start another with --out"
+        )
+    return chosen

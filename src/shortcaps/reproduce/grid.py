@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
@@ -21,6 +21,7 @@ import torch
 from shortcaps.reproduce.cells import Cell
 from shortcaps.reproduce.records import Record, find_record, read_records, record_of_run, write_record
 from shortcaps.training.config import RunError, TrainConfig
+from shortcaps.training.run import read_run_config
 
 Tell = Callable[[str], None]
 
@@ -96,6 +97,7 @@ def run_grid(
     for job in jobs:
         record = find_record(known, job.cell, job.config)
         if record is None:
+            check_run(job)
             waiting.put(job)
         else:
             done.append(record)
@@ -136,6 +138,15 @@ def run_grid(
             stop.set()
             tell("stopping: every run saves its state, the same command goes on from it")
     return Outcome(done, failed, stop.is_set())
+
+
+def check_run(job: Job) -> None:
+    """A run that is there already must be this very job's."""
+    if not (job.run / "config.json").is_file():
+        return
+    stored = read_run_config(job.run)
+    if stored["train"] != job.config.to_dict() or stored["recipe"] != asdict(job.config.effective_recipe):
+        raise RunError(f"{job.run} holds a run with other settings: choose other --runs, or move it away")
 
 
 def run_job(job: Job, device: int, devices: int) -> tuple[str | None, bool]:

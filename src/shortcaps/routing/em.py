@@ -39,12 +39,6 @@ class EM(Routing):
             "divided by both counts, so that it means the same in every layer"
         },
     )
-    beta: float = field(
-        default=0.0,
-        metadata={
-            "help": "where the threshold of an activation starts; below 0 a sigmoid begins where it does not saturate"
-        },
-    )
     temperature: float = field(
         default=1.0,
         metadata={
@@ -61,7 +55,7 @@ class EM(Routing):
             raise ValueError(f"temperature {self.temperature} is too small: it must be above 0, e.g. 1")
 
     def thresholds(self, *, activates: bool) -> dict[str, float]:
-        return {"beta_use": 0.0, "beta_activate": self.beta}
+        return {"beta_use": 0.0, "beta_activate": 0.0}
 
     def sweeps(self, *, from_start: bool, activates: bool) -> int:
         """E step, mean and variance in each iteration; from scratch the first E step is replaced by equal shares,
@@ -102,8 +96,8 @@ class EM(Routing):
     def _expectation(self, votes: Votes, mean: Tensor, variance: Tensor, logit: Tensor) -> Tensor:
         """E step: `R ∝ a N(v | mean, variance)^(1/τ)` over the outputs, as logarithms."""
         normaliser = (variance.log() + math.log(2 * math.pi)).sum((-2, -1)).unsqueeze(1)
-        log_density = -0.5 * (votes.scaled_distance(mean, 1 / variance) + normaliser)
-        return (F.logsigmoid(logit).unsqueeze(1) + log_density / self.temperature).log_softmax(-1)
+        log_density = -0.5 / self.temperature * (votes.scaled_distance(mean, 1 / variance) + normaliser)
+        return (F.logsigmoid(logit).unsqueeze(1) + log_density).log_softmax(-1)
 
     def _activation_logit(
         self, shares: Tensor, variance: Tensor, activations: Tensor | None, thresholds: Mapping[str, Tensor]
@@ -113,6 +107,6 @@ class EM(Routing):
         size = variance.shape[-2] * variance.shape[-1]
         assigned = scaled_by_activation(shares, activations).sum(1)
         beta_use = threshold(thresholds, "beta_use", 0.0, like=variance)
-        beta_activate = threshold(thresholds, "beta_activate", self.beta, like=variance)
+        beta_activate = threshold(thresholds, "beta_activate", 0.0, like=variance)
         per_input = (beta_use[..., None, None] + variance.log() / 2).sum((-2, -1))
         return self.sharpness * (beta_activate - per_input * assigned / (size * inputs / outputs))

@@ -38,9 +38,6 @@ class FusedVotes(FactoredVotes):
             getattr(routing, "floor", 0.0),
         )
         beta = thresholds.get("beta", thresholds.get("beta_activate"))
-        starting_beta = getattr(routing, "beta", 0.0)
-        if beta is None and starting_beta:  # the native code takes a missing threshold for 0
-            beta = self.poses.new_full((self.outputs,), starting_beta)
         pose, activation = run_route(
             self.poses,
             self.transforms,

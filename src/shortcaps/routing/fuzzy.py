@@ -22,12 +22,6 @@ class Fuzzy(Routing):
 
     fuzziness: float = field(default=2.0, metadata={"help": "m_f of Eq. (9); above 1, and the nearer to 1 the harder"})
     sharpness: float = field(default=1.0, metadata={"help": "lambda of Eq. (13)"})
-    beta: float = field(
-        default=0.0,
-        metadata={
-            "help": "where the threshold of Eq. (13) starts; below 0 a sigmoid begins where it does not saturate"
-        },
-    )
     floor: float = field(default=1e-6, metadata={"help": "added to squared distances, so that none is zero"})
 
     def __post_init__(self) -> None:
@@ -38,7 +32,7 @@ class Fuzzy(Routing):
         check_floor(self.floor)
 
     def thresholds(self, *, activates: bool) -> dict[str, float]:
-        return {"beta": self.beta} if activates else {}
+        return {"beta": 0.0} if activates else {}
 
     def sweeps(self, *, from_start: bool, activates: bool) -> int:
         """Eq. (8) and Eq. (5) in each iteration, and Eq. (12) once; from scratch the first needs no Eq. (8)."""
@@ -67,7 +61,7 @@ class Fuzzy(Routing):
         activation = None
         if activate:
             variance = (coefficients * votes.distance(pose)).sum(1)  # Eq. (12)
-            beta = threshold(thresholds, "beta", self.beta, like=pose)
+            beta = threshold(thresholds, "beta", 0.0, like=pose)
             log_deviation = (variance + self.floor).log() / 2
             activation = torch.sigmoid(self.sharpness * (beta - log_deviation))  # Eq. (13)
         if not keep_coefficients:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from shortcaps.data import PROTOCOLS
 from shortcaps.models import BASELINES, PRESETS
 from shortcaps.routing import ROUTINGS
 
@@ -52,8 +53,8 @@ RECIPES: dict[str, Recipe] = {
         averaging=0.99,
         placement="anywhere",
         routing_settings={
-            "fuzzy": {"sharpness": 4.0, "beta": -2.0},
-            "em": {"sharpness": 4.0, "beta": -2.0, "temperature": 16.0},
+            "fuzzy": {"sharpness": 4.0},
+            "em": {"sharpness": 4.0, "temperature": 16.0},
         },
     ),
 }
@@ -109,6 +110,8 @@ class TrainConfig:
             raise RunError(f"{self.model} has no routing or shortcut to choose: leave them out")
         if self.recipe not in RECIPES:
             raise RunError(f"unknown recipe {self.recipe!r}: choose one of {', '.join(RECIPES)}")
+        if self.protocol not in PROTOCOLS:
+            raise RunError(f"unknown protocol {self.protocol!r}: choose one of {', '.join(PROTOCOLS)}")
         if self.loss is not None and self.loss not in LOSSES:
             raise RunError(f"unknown loss {self.loss!r}: choose one of {', '.join(LOSSES)}")
         if self.placement is not None and self.placement not in PLACEMENTS:
