@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from shortcaps.data import Dataset
+from shortcaps.models import as_probabilities
 
 CALIBRATION_BINS = 15
 CONFIDENCE = 1.959964  # standard deviations of a 95 % interval
@@ -89,8 +90,7 @@ def summarise(probabilities: Tensor, data: Dataset) -> Evaluation:
     predicted = probabilities.argmax(1)
     confusion = torch.bincount(data.labels * classes + predicted, minlength=classes**2).reshape(classes, classes)
     right = int(confusion.diagonal().sum())
-    total = probabilities.sum(1).clamp_min(1e-12)
-    confidence = probabilities.gather(1, predicted.unsqueeze(1)).squeeze(1) / total
+    confidence = as_probabilities(probabilities).amax(1)
     per_class = confusion.diagonal() / confusion.sum(1).clamp_min(1)
     return Evaluation(
         data.label,

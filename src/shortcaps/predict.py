@@ -16,6 +16,7 @@ from shortcaps.data.dataset import DataError
 from shortcaps.data.decode import MOST_PIXELS, decode_image
 from shortcaps.data.folder import SUFFIXES
 from shortcaps.loading import load_network, with_capsules
+from shortcaps.models import as_probabilities
 from shortcaps.prepare import Preparation
 from shortcaps.pretrained import find_run
 
@@ -37,8 +38,8 @@ class Prediction:
     @property
     def probabilities(self) -> dict[str, float]:
         """The activations, scaled to sum to 1."""
-        total = max(sum(self.activations.values()), 1e-12)
-        return {name: value / total for name, value in self.activations.items()}
+        shares = as_probabilities(torch.tensor(list(self.activations.values()), dtype=torch.float64))
+        return dict(zip(self.activations, shares.tolist(), strict=True))
 
     @property
     def ranking(self) -> list[tuple[str, float]]:

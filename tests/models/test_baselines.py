@@ -40,8 +40,9 @@ def test_images_of_any_kind_become_probabilities(name: str) -> None:
     probabilities = network(torch.rand(2, 3, 24, 21))
     assert probabilities.shape == (2, 4)
     assert ((probabilities >= 0) & (probabilities <= 1)).all()
-    with pytest.raises(ValueError, match="is too small: this network needs at least"):
-        build_network(name, image_size=8)
+    assert build_network(name, image_size=17).eval()(torch.rand(1, 1, 17, 17)).shape == (1, 10)
+    with pytest.raises(ValueError, match="image_size 16 is too small: this network needs at least 17"):
+        build_network(name, image_size=16)
 
 
 def test_sabour_routes_as_its_paper_says() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import html
 import json
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,12 +14,12 @@ import pytest
 
 from shortcaps.reproduce import published
 from shortcaps.reproduce.cells import PAPER_CELLS, Cell, choose_cells
-from shortcaps.reproduce.grid import Job, plan_jobs, run_grid, run_job
+from shortcaps.reproduce.grid import Job, Processes, plan_jobs, run_grid, run_job
 from shortcaps.reproduce.records import Record, read_records, record_of_run, write_record
 from shortcaps.reproduce.table1 import ours, sentences, write_table1
 from shortcaps.training import RECIPES, RunError, TrainConfig, train
 from tests.data.fakes import TEST, fake_mnist
-from tests.training.support import pictures
+from tests.training.support import finish, pictures, shortcaps
 
 FUZZY = Cell("baseline", "shortcut", "fuzzy", "mnist")
 
@@ -34,6 +36,7 @@ def made_up(cell: Cell, accuracy: float, seed: int = 0, **changes: Any) -> Recor
         "protocol": "default",
         "seed": seed,
         "epochs": RECIPES["fast"].epochs,
+        "recipe_epochs": RECIPES["fast"].epochs,
         "parameters": 1,
         "test_accuracy": accuracy,
         "test_accuracy_interval_95": [0, 1],
@@ -43,6 +46,7 @@ def made_up(cell: Cell, accuracy: float, seed: int = 0, **changes: Any) -> Recor
         "command": "none",
         "config": {"train": config.to_dict(), "recipe": recipe},
     }
+    recipe["epochs"] = changes.get("epochs", recipe["epochs"])
     return Record(values | changes)
 
 
@@ -67,9 +71,9 @@ def test_cells_are_chosen_by_name_and_by_pattern() -> None:
         choose_cells(" , ")
 
 
-def in_process(job: Job, device: int, devices: int) -> tuple[str | None, bool]:
+def in_process(job: Job, device: int, devices: int, processes: Processes) -> str | None:
     train(replace(job.config, network={"capsule_channels": (2, 3, 2), "stem_channels": 4}), job.run)
-    return None, False
+    return None
 
 
 @pytest.fixture
@@ -93,12 +97,15 @@ def test_a_finished_cell_leaves_a_record_with_everything_a_reader_needs(tmp_path
     assert {"protocol", "seed", "parameters", "training_seconds", "versions", "commit"} <= record.values.keys()
 
 
-def test_a_stopped_grid_goes_on_where_it_was(tmp_path: Path, grid: list[Job]) -> None:
+def test_a_stopped_grid_goes_on_with_the_cell_it_was_at(tmp_path: Path, grid: list[Job]) -> None:
     began: list[str] = []
 
-    def stops_at_the_third(job: Job, device: int, devices: int) -> tuple[str | None, bool]:
-        began.append(str(job.cell.name))
-        return (None, True) if len(began) == 3 else in_process(job, device, devices)
+    def stops_at_the_third(job: Job, device: int, devices: int, processes: Processes) -> str | None:
+        began.append(job.cell.name)
+        if len(began) == 3:
+            processes.stop()
+            return None
+        return in_process(job, device, devices, processes)
 
     assert run_grid(grid, tmp_path, launch=stops_at_the_third).interrupted
     assert len(read_records(tmp_path)) == 2
@@ -110,12 +117,19 @@ def test_a_stopped_grid_goes_on_where_it_was(tmp_path: Path, grid: list[Job]) ->
 
 
 def test_what_fails_is_told_and_the_rest_goes_on(tmp_path: Path, grid: list[Job]) -> None:
-    def fails_once(job: Job, device: int, devices: int) -> tuple[str | None, bool]:
-        return ("the cat ate it", False) if job.cell.routing == "em" else in_process(job, device, devices)
+    def fails_twice(job: Job, device: int, devices: int, processes: Processes) -> str | None:
+        if job.cell.routing == "em":
+            return "the cat ate it"
+        if job.cell.routing == "fuzzy":
+            raise OSError("no space left")
+        return in_process(job, device, devices, processes)
 
-    outcome = run_grid(grid[:2], tmp_path, launch=fails_once)
-    assert outcome.failed == {"baseline/shortcut/em/mnist, seed 0": "the cat ate it"}
-    assert [record.cell.routing for record in outcome.done] == ["fuzzy"]
+    outcome = run_grid(grid[:3], tmp_path, launch=fails_twice)
+    assert outcome.failed == {
+        "baseline/shortcut/em/mnist, seed 0": "the cat ate it",
+        "baseline/shortcut/fuzzy/mnist, seed 0": "no space left",
+    }
+    assert [record.cell.routing for record in outcome.done] == ["dynamic"]
 
 
 def test_a_record_made_otherwise_is_not_taken_for_this_one(tmp_path: Path, grid: list[Job]) -> None:
@@ -132,20 +146,50 @@ def test_a_damaged_record_is_named(tmp_path: Path) -> None:
         read_records(tmp_path)
 
 
-def test_a_job_is_an_ordinary_run_in_a_process_of_its_own(tmp_path: Path) -> None:
+def test_a_run_with_other_settings_is_not_taken_for_this_job(tmp_path: Path, grid: list[Job]) -> None:
+    run_job = in_process(grid[0], 0, 1, Processes())
+    assert run_job is None
+    with pytest.raises(RunError, match="holds a run with other settings: choose other --runs, or move it away"):
+        run_grid(grid[:1], tmp_path, launch=in_process)
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
     data = pictures(tmp_path / "pictures", per_class=8, size=28)
-    job = Job(Cell("cnn-23k", None, None, str(data)), TrainConfig(str(data), "cnn-23k", epochs=1), tmp_path / "run")
-    assert run_job(job, 0, 2) == (None, False)
+    return Job(Cell("cnn-23k", None, None, str(data)), TrainConfig(str(data), "cnn-23k", epochs=1), tmp_path / "run")
+
+
+def test_a_job_is_an_ordinary_run_in_a_process_of_its_own(job: Job, tmp_path: Path) -> None:
+    assert run_job(job, 0, 2, Processes()) is None
     record = record_of_run(job.cell, job.run, job.command)
     assert record.values["routing"] is None
     assert "test accuracy on pictures" in (job.run / "log.txt").read_text()
-    assert run_job(job, 0, 2) == (None, False), "it has ended, and is not begun again"
+    assert run_job(job, 0, 2, Processes()) is None, "it has ended, and is not begun again"
 
     missing = Job(Cell("cnn-23k", None, None, "nowhere"), TrainConfig("nowhere", "cnn-23k"), tmp_path / "other")
-    problem, interrupted = run_job(missing, 0, 2)
+    problem = run_job(missing, 0, 2, Processes())
     assert problem is not None
     assert problem.startswith("unknown data set 'nowhere'")
-    assert not interrupted
+
+
+def test_a_job_that_is_stopped_goes_on_from_where_it_was(job: Job, tmp_path: Path) -> None:
+    """SIGTERM in the middle; the second attempt resumes, and the weights are those of a run that was never stopped."""
+    long = replace(job, config=replace(job.config, epochs=400))
+    whole = replace(long, run=tmp_path / "whole")
+    assert run_job(whole, 0, 2, Processes()) is None
+    processes = Processes()
+
+    def stop_when_it_trains() -> None:
+        while not list(long.run.glob("checkpoint-*.json")):
+            time.sleep(0.01)
+        processes.stop()
+
+    threading.Thread(target=stop_when_it_trains).start()
+    assert run_job(long, 0, 2, processes) is None
+    assert not (long.run / "result.json").exists(), "it was stopped before its end"
+    assert run_job(long, 0, 2, Processes()) is None
+    assert "going on after step" in (long.run / "log.txt").read_text()
+    assert (long.run / "model.safetensors").read_bytes() == (whole.run / "model.safetensors").read_bytes()
 
 
 def test_the_report_sets_paper_and_ours_side_by_side_and_marks_what_is_not_the_same(tmp_path: Path) -> None:
@@ -158,21 +202,47 @@ def test_the_report_sets_paper_and_ours_side_by_side_and_marks_what_is_not_the_s
     ]
     for record in records:
         write_record(record, tmp_path)
-    assert str(ours(records, FUZZY)) == f"99.40 ± 0.14 (2 seeds), {RECIPES['fast'].epochs} ep."
+    epochs = RECIPES["fast"].epochs
+    assert str(ours(records, FUZZY)) == f"99.40ˢ ± 0.14 (2 seeds), {epochs} ep."
     markdown, page = (file.read_text() for file in write_table1(read_records(tmp_path), tmp_path))
     row = next(line for line in markdown.splitlines() if line.startswith("| affNIST | shortcut |"))
-    assert row.split(" | ")[4:6] == ["82.59", f"80.00ʳ, {RECIPES['fast'].epochs} ep."]
+    assert row.split(" | ")[4:6] == ["82.59", f"80.00ʳˢ, {epochs} ep."]
     assert row.split(" | ")[2:4] == ["79.27", ""], "what was not run stays empty"
     for text in (markdown, html.unescape(page)):
-        assert "70.00ʳˢ, 1 ep." in text
+        assert "70.00ʳˢᵗ, 1 ep." in text
         assert "not on the published set" in text
+        assert "placed anywhere on the background; the paper shifts them within 5 px" in text
         assert "2 of the paper's 48 cells were run" in text
-        assert "In 1 of these 2 our mean is at least the paper's figure" in text
+        assert "In 1 of these 2 our mean is at least the paper's figure; 2 of the 2 carry a mark" in text
+    assert (tmp_path / "baseline-shortcut-fuzzy-affnist-regenerated-seed0.json").is_file()
+
+
+def test_only_what_was_trained_and_tested_alike_is_compared(tmp_path: Path) -> None:
+    plain, capsules = Cell("cnn-23k", None, None, "mnist"), made_up(FUZZY, 0.98)
+    unlike = [capsules, made_up(plain, 0.9, epochs=1)]
+    assert not any("cnn-23k" in sentence for sentence in sentences(unlike))
+    alike = [capsules, made_up(plain, 0.97), made_up(Cell("baseline", "shortcut", "em", "mnist"), 0.97)]
     assert (
-        "On affNIST the best baseline shortcut network is 10.00 points better than cnn-23k (80.00 against 70.00)."
-        in sentences(records)
-    )
-    assert (
-        json.loads((tmp_path / "baseline-shortcut-fuzzy-affnist-regenerated-seed0.json").read_text())["dataset"]
-        == "affnist-regenerated"
+        "On MNIST, against cnn-23k (97.00) trained and tested in the same way, the baseline network with shortcut: "
+        "em is as good, fuzzy is 1.00 points better."
+    ) in sentences(alike)
+
+
+def test_records_made_under_different_conditions_are_not_averaged() -> None:
+    longer = made_up(FUZZY, 0.99, 0, epochs=50)
+    published_set = made_up(Cell("baseline", "shortcut", "fuzzy", "affnist"), 0.8)
+    regenerated = made_up(Cell("baseline", "shortcut", "fuzzy", "affnist"), 0.6, dataset="affnist-regenerated")
+    assert ours([made_up(FUZZY, 0.9, 1), longer], FUZZY).records == (longer,)
+    assert ours([regenerated, published_set], published_set.cell).records == (published_set,)
+
+
+def test_the_command_prints_records_as_json_and_refuses_what_it_does_not_know(tmp_path: Path) -> None:
+    write_record(made_up(FUZZY, 0.9), tmp_path)
+    printed = finish(shortcaps("reproduce", "table1", "--report-only", "--json", "--out", tmp_path))
+    assert [record["test_accuracy"] for record in json.loads(printed)] == [0.9]
+    assert (tmp_path / "report.html").is_file()
+    refused = finish(shortcaps("reproduce", "table1", "--cells", "x/y", "--out", tmp_path), expect=2)
+    assert refused == "shortcaps: no cell is called 'x/y': a name is like baseline/shortcut/fuzzy/mnist\n"
+    assert finish(shortcaps("reproduce", "table1", "--protocol", "papr", "--out", tmp_path), expect=2).startswith(
+        "shortcaps: unknown protocol 'papr'"
     )

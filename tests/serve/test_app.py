@@ -9,6 +9,7 @@ import random
 import time
 import zlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,8 +21,10 @@ from shortcaps.serve import Limits, create_app
 from shortcaps.serve.app import Answer, Question, answer_all
 from shortcaps.serve.batching import Batcher
 from shortcaps.serve.guard import Guard
+from shortcaps.training import RunError, TrainConfig, train
 from tests.serve.support import RUN, png, serving
 from tests.test_predict import draw
+from tests.training.support import pictures
 
 testclient = pytest.importorskip("fastapi.testclient")
 
@@ -177,12 +180,12 @@ def test_a_failure_reaches_who_asked_and_nobody_else() -> None:
         return questions
 
     async def ask() -> None:
-        batcher = Batcher(answer, largest=1)
+        batcher = Batcher(answer, largest=8)
         batcher.start()
-        tasks = [asyncio.create_task(batcher.ask(n)) for n in (7, 0, 1)]
+        tasks = [asyncio.create_task(batcher.ask(n)) for n in (0, 7, 1)]
         with pytest.raises(ValueError, match="seven"):
-            await tasks[0]
-        assert await asyncio.gather(*tasks[1:]) == [0, 1]
+            await tasks[1]
+        assert await asyncio.gather(tasks[0], tasks[2]) == [0, 1]
         await batcher.stop()
 
     asyncio.run(ask())
@@ -249,3 +252,10 @@ def test_too_many_at_once_are_told_when_to_come_back() -> None:
         assert all(response.headers["retry-after"] == "1" for response in responses if response.status_code == 503)
         with httpx.Client() as client:
             assert client.get(f"{address}/healthz").json()["status"] == "ok"
+
+
+def test_a_network_without_pose_capsules_is_not_served(tmp_path: Path) -> None:
+    data = pictures(tmp_path / "pictures", per_class=6)
+    train(TrainConfig(str(data), "cnn-23k", epochs=1, image_size=20), tmp_path / "run")
+    with pytest.raises(RunError, match="which has no pose capsules"):
+        create_app(Predictor(tmp_path / "run"))

@@ -8,7 +8,8 @@ from typing import Any
 
 from shortcaps.bench.cases import BACKBONE, Case
 from shortcaps.bench.memory import measure_memory
-from shortcaps.bench.timing import describe_machine, matrix_product, milliseconds, time_interleaved
+from shortcaps.bench.timing import matrix_product, milliseconds, time_interleaved
+from shortcaps.environment import describe_environment
 
 MATRIX_PRODUCT = "matrix product"
 
@@ -33,7 +34,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Report:
-    machine: dict[str, Any]
+    machine: dict[str, str]
     device: str
     rounds: int
     peak_multiply_adds: float
@@ -101,7 +102,7 @@ def run_benchmark(
             )
         )
     alone = _latency(wanted, device, tell) if latency else {}
-    return Report(describe_machine(), device, rounds, peak, results, alone)
+    return Report(describe_environment(), device, rounds, peak, results, alone)
 
 
 def _latency(cases: list[Case], device: str, tell: Callable[[str], None]) -> dict[str, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from statistics import median
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 
@@ -67,16 +67,3 @@ def matrix_product(device: str, size: int = 1536) -> tuple[Step, float]:
     """A product of two square matrices, the fastest arithmetic there is, and the multiply–adds it takes."""
     a, b = torch.randn(2, size, size, device=device)
     return lambda: a @ b, float(size) ** 3
-
-
-def describe_machine() -> dict[str, Any]:
-    import platform
-
-    from shortcaps.routing.kernels import library
-
-    return {
-        "torch": torch.__version__,
-        "threads": torch.get_num_threads(),
-        "processor": platform.processor() or platform.machine(),
-        "native": library.description(),
-    }

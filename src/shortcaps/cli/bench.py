@@ -175,7 +175,7 @@ def _print_report(report: Report) -> None:
     machine = report.machine
     console.print(
         f"medians of {report.rounds} rounds on {report.device}, torch {machine['torch']}, {machine['threads']} threads, "
-        f"native code: {machine['native']}; a matrix product reaches {report.peak_multiply_adds / 1e9:.0f} G "
+        f"native code: {machine['native kernels']}; a matrix product reaches {report.peak_multiply_adds / 1e9:.0f} G "
         "multiply–adds a second here",
         highlight=False,
         style="dim",

@@ -181,6 +181,8 @@ def figures_command(out: Out = Path("results/figures")) -> None:
             sets.append((load(name, "train", tell=tell), load(name, "test", tell=tell)))
         except DataError as reason:
             tell(f"{name} is left out: {reason}")
+    if not sets:
+        raise DataError("none of the data sets can be had: see above")
     target = out / "figure4.png"
     save_figure(draw_samples(sets), target)
     _say_where((*written, target))

@@ -7,12 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from shortcaps.models import CapsuleNetwork
-
-
-def as_probabilities(activations: Tensor) -> Tensor:
-    """Activations (batch, classes) of class capsules, each in 0–1, scaled to sum to 1 over the classes."""
-    return activations / activations.sum(1, keepdim=True).clamp_min(1e-12)
+from shortcaps.models import CapsuleNetwork, as_probabilities
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from shortcaps.explain.maps import as_probabilities
-from shortcaps.models import CapsuleNetwork
+from shortcaps.models import CapsuleNetwork, as_probabilities
 
 TRANSFORMATIONS: dict[str, tuple[float, ...]] = {
     "rotation": tuple(float(angle) for angle in range(-45, 46, 5)),

@@ -2,7 +2,7 @@
 
 from shortcaps.models.baselines import BASELINES, build_network
 from shortcaps.models.cnn import PlainCNN
-from shortcaps.models.network import CapsuleNetwork, ClassCapsules, Network
+from shortcaps.models.network import CapsuleNetwork, ClassCapsules, Network, as_probabilities
 from shortcaps.models.plan import Architecture, Plan, make_plan
 from shortcaps.models.presets import PRESETS, create_model
 from shortcaps.models.sabour import SabourNetwork
@@ -21,6 +21,7 @@ __all__ = [
     "SabourNetwork",
     "SequentialNetwork",
     "ShortcutNetwork",
+    "as_probabilities",
     "build_network",
     "create_model",
     "make_plan",

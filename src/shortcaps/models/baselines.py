@@ -29,7 +29,9 @@ def build_network(
     **settings: Any,
 ) -> Network:
     """Any network by name: the paper's (with the settings of `create_model`) or one to compare with."""
-    if preset in PRESETS or preset not in BASELINES:
+    if preset not in (*PRESETS, *BASELINES):
+        raise ValueError(f"unknown network {preset!r}: choose one of {', '.join((*PRESETS, *BASELINES))}")
+    if preset in PRESETS:
         return create_model(preset, image_size=image_size, channels=channels, classes=classes, **settings)
     size = (image_size, image_size) if isinstance(image_size, int) else (int(image_size[0]), int(image_size[1]))
     return BASELINES[preset](image_size=size, channels=channels, classes=classes, **settings)

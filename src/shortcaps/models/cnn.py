@@ -13,7 +13,7 @@ from shortcaps.models.plan import Size
 from shortcaps.models.summary import Summary, summary_row
 
 STEM_CHANNELS = 64
-SMALLEST_IMAGE = 13
+SMALLEST_IMAGE = 17
 
 
 class PlainCNN(Network):

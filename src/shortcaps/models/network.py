@@ -30,6 +30,11 @@ class ClassCapsules:
     coefficients: tuple[Tensor, ...] | None = None
 
 
+def as_probabilities(activations: Tensor) -> Tensor:
+    """Activations (…, classes) of classes, each in 0–1, scaled to sum to 1."""
+    return activations / activations.sum(-1, keepdim=True).clamp_min(torch.finfo(activations.dtype).tiny)
+
+
 class Network(nn.Module, ABC):
     """Images (batch, channels, height, width) in 0–1 to class probabilities (batch, classes) in 0–1."""
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 Count = Callable[[tuple[Any, ...], Any], int]
@@ -111,7 +108,8 @@ class CountOperations(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.by_operator: Counter[str] = Counter()
+        self.calls: list[tuple[str, int]] = []
+        """Operator and number of operations, of every call."""
 
     def __enter__(self) -> CountOperations:
         super().__enter__()
@@ -124,23 +122,20 @@ class CountOperations(TorchDispatchMode):
 
     @property
     def total(self) -> int:
-        return sum(self.by_operator.values())
+        return sum(count for _, count in self.calls)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         name = func.overloadpacket.__name__.removesuffix("_") if func.overloadpacket.__name__ not in MOVEMENT else ""
         if name in ARITHMETIC:
-            self.by_operator[name] += ARITHMETIC[name](args, result)
+            self.calls.append((name, ARITHMETIC[name](args, result)))
         elif name and name not in MOVEMENT:
             raise NotImplementedError(f"nobody has said what {func} costs: add it to ARITHMETIC or MOVEMENT")
         return result
 
 
-def operations(work: Callable[[], Tensor | object]) -> Counter[str]:
+def operations(work: Callable[[], object]) -> list[tuple[str, int]]:
+    """Every call of an operator that does arithmetic, with the number of its operations."""
     with torch.no_grad(), CountOperations() as counted:
         work()
-    return counted.by_operator
-
-
-def in_units_of(counts: Counter[str], size: int) -> float:
-    return math.fsum(counts.values()) / size
+    return counted.calls

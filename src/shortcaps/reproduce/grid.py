@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 import queue
 import shlex
+import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import torch
@@ -24,6 +26,7 @@ from shortcaps.training.config import RunError, TrainConfig
 from shortcaps.training.run import read_run_config
 
 Tell = Callable[[str], None]
+STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM, -signal.SIGINT, -signal.SIGTERM)
 
 
 @dataclass(frozen=True)
@@ -57,8 +60,36 @@ class Job:
 class Outcome:
     done: list[Record]
     failed: dict[str, str]
-    """By cell, the last thing its process said."""
+    """By job, what went wrong."""
     interrupted: bool = False
+
+
+@dataclass
+class Processes:
+    """The training processes that are running, so that a grid that is told to stop takes them along."""
+
+    running: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    stopping: threading.Event = field(default_factory=threading.Event)
+
+    def stop(self) -> None:
+        """Every run saves its state and ends."""
+        self.stopping.set()
+        for process in list(self.running):
+            process.send_signal(signal.SIGTERM)
+
+    @contextmanager
+    def started(self, process: subprocess.Popen[bytes]) -> Iterator[None]:
+        self.running.append(process)
+        if self.stopping.is_set():  # between the last look and now
+            process.send_signal(signal.SIGTERM)
+        try:
+            yield
+        finally:
+            self.running.remove(process)
+
+
+Launch = Callable[[Job, int, int, Processes], str | None]
+"""Does a job on one of so many devices, and returns what went wrong."""
 
 
 def plan_jobs(
@@ -87,10 +118,9 @@ def run_grid(
     devices: int = 1,
     tell: Tell = lambda message: None,
     finished: Callable[[Record], object] = lambda record: None,
-    launch: Callable[[Job, int, int], tuple[str | None, bool]] | None = None,
+    launch: Launch | None = None,
 ) -> Outcome:
-    """Runs what has no record yet. `finished` is called with each new record, one at a time; `launch` does a job."""
-    launch = launch or run_job
+    """Runs what has no record yet. `finished` is called with each new record, one at a time."""
     known = read_records(out)
     waiting: queue.SimpleQueue[Job] = queue.SimpleQueue()
     done: list[Record] = []
@@ -103,41 +133,61 @@ def run_grid(
             done.append(record)
     tell(f"{len(jobs)} runs, {len(done)} of them done already")
     failed: dict[str, str] = {}
-    one_at_a_time, stop = threading.Lock(), threading.Event()
+    one_at_a_time, processes = threading.Lock(), Processes()
+
+    def do(job: Job, device: int) -> str | None:
+        problem = (launch or run_job)(job, device, devices, processes)
+        if problem is not None or processes.stopping.is_set():
+            return problem
+        with one_at_a_time:
+            record = record_of_run(job.cell, job.run, job.command)
+            tell(f"{job}: {record.accuracy:.2%}, record {write_record(record, out)}")
+            done.append(record)
+            finished(record)
+        return None
 
     def work(device: int) -> None:
-        while not stop.is_set():
+        while not processes.stopping.is_set():
             try:
                 job = waiting.get_nowait()
             except queue.Empty:
                 return
             tell(f"{job}: {job.command}")
-            problem, interrupted = launch(job, device, devices)
-            if interrupted:
-                stop.set()
-                return
-            with one_at_a_time:
-                if problem is not None:
-                    failed[str(job)] = problem
-                    tell(f"{job}: failed: {problem}")
-                    continue
-                record = record_of_run(job.cell, job.run, job.command)
-                tell(f"{job}: {record.accuracy:.2%}, record {write_record(record, out)}")
-                done.append(record)
-                finished(record)
+            try:
+                problem = do(job, device)
+            except Exception as error:  # one cell's misfortune is no reason to leave the others
+                problem = str(error) or type(error).__name__
+            if problem is not None:
+                failed[str(job)] = problem
+                tell(f"{job}: failed: {problem}")
 
     workers = [threading.Thread(target=work, args=(device,)) for device in range(devices)]
-    for worker in workers:
-        worker.start()
-    while any(worker.is_alive() for worker in workers):
-        try:
-            for worker in workers:
+    with _stopping(processes, tell):
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            while worker.is_alive():
                 worker.join(0.2)
-        except KeyboardInterrupt:
-            # The processes got the same signal and are saving what they have; the workers end when they do.
-            stop.set()
-            tell("stopping: every run saves its state, the same command goes on from it")
-    return Outcome(done, failed, stop.is_set())
+    return Outcome(done, failed, processes.stopping.is_set())
+
+
+@contextmanager
+def _stopping(processes: Processes, tell: Tell) -> Iterator[None]:
+    """Within, SIGINT and SIGTERM stop the processes first; this one ends when they have."""
+
+    def stop(number: int, frame: object) -> None:
+        tell("stopping: every run saves its state, and the same command goes on from it")
+        processes.stop()
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def check_run(job: Job) -> None:
@@ -149,30 +199,34 @@ def check_run(job: Job) -> None:
         raise RunError(f"{job.run} holds a run with other settings: choose other --runs, or move it away")
 
 
-def run_job(job: Job, device: int, devices: int) -> tuple[str | None, bool]:
-    """Trains one cell, or goes on with it. Returns what went wrong, and whether it was told to stop."""
+def run_job(job: Job, device: int, devices: int, processes: Processes) -> str | None:
+    """Trains one cell, or goes on with it."""
     if (job.run / "result.json").is_file():  # ended, but stopped before its record was written
-        return None, False
+        return None
     job.run.mkdir(parents=True, exist_ok=True)
     place = ["--resume", str(job.run)] if (job.run / "config.json").is_file() else ["--out", str(job.run)]
     command = [sys.executable, "-m", "shortcaps", "train", *job.flags, *place]
     log = job.run / "log.txt"
-    alone = devices == 1
+    said_before = log.stat().st_size if log.is_file() else 0
     with log.open("ab") as file:
-        # Alone, a run shows its own progress; several at once would write over one another.
-        process = subprocess.run(
+        # Alone, a run shows its own progress, beside the grid's results; several at once would write over one another.
+        shown = sys.stderr.fileno() if devices == 1 and sys.stderr.isatty() else file
+        process = subprocess.Popen(
             command,
             env=_environment(device, devices),
-            stdout=None if alone else file,
-            stderr=subprocess.PIPE if alone else file,
-            check=False,
+            stdout=shown,
+            stderr=file,
+            start_new_session=True,  # so that a terminal's Ctrl-C reaches it once, from here
         )
-    if process.returncode == 0:
-        return None, False
-    if process.returncode in (130, 143, -2, -15):
-        return None, True
-    said = (process.stderr if alone else log.read_bytes()).decode(errors="replace").strip()
-    return said.splitlines()[-1].removeprefix("shortcaps: ") if said else f"exit code {process.returncode}", False
+        with processes.started(process):
+            code = process.wait()
+    if code == 0:
+        return None
+    if code in STOPPED and processes.stopping.is_set():
+        return None
+    said = log.read_bytes()[said_before:].decode(errors="replace").strip().splitlines()
+    reason = said[-1].removeprefix("shortcaps: ") if said and code in (1, 2) else f"it ended with code {code}"
+    return f"{reason} (see {log})"
 
 
 def _environment(device: int, devices: int) -> dict[str, str]:
@@ -181,14 +235,19 @@ def _environment(device: int, devices: int) -> dict[str, str]:
     if devices == 1:
         return environment
     if torch.cuda.is_available():
-        environment["CUDA_VISIBLE_DEVICES"] = str(device)
+        allowed = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+        environment["CUDA_VISIBLE_DEVICES"] = allowed[device] if len(allowed) > device and allowed[0] else str(device)
     else:
-        environment["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // devices))
+        environment["OMP_NUM_THREADS"] = str(max(1, _cores() // devices))
     return environment
 
 
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def check_devices(devices: int) -> None:
-    available = torch.cuda.device_count() if torch.cuda.is_available() else os.cpu_count() or 1
-    what = "CUDA devices" if torch.cuda.is_available() else "processor cores"
+    on_gpus = torch.cuda.is_available()
+    available, what = (torch.cuda.device_count(), "CUDA devices") if on_gpus else (_cores(), "processor cores")
     if devices > available:
         raise RunError(f"--devices {devices} is more than this machine has: {available} {what}")

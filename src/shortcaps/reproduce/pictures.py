@@ -55,15 +55,14 @@ def plot_complexity(per_iteration: Mapping[str, float]) -> Figure:
 
 
 def draw_samples(sets: Sequence[tuple[Dataset, Dataset]], *, columns: int = 10) -> Figure:
-    """Fig. 4: of each data set one row as the network is trained on it and one as it is tested on it."""
+    """Fig. 4: of each data set one row as the paper trains on it and one as it is tested."""
     figure = Figure(figsize=(columns * 0.72 + 1.6, len(sets) * 1.75))
     axes = figure.subplots(2 * len(sets), columns, squeeze=False)
     for number, (train, test) in enumerate(sets):
         generator = torch.Generator().manual_seed(4)
-        training = train.augment_anywhere or train.augment
-        for row, (data, what) in enumerate(((train, "training"), (test, "test"))):
+        for row, (data, view, what) in enumerate(((train, train.augment, "training"), (test, test.view, "test"))):
             chosen = torch.randperm(len(data), generator=generator)[:columns]
-            images = training(data.images[chosen], generator) if row == 0 else data.view(data.images[chosen])
+            images = view(data.images[chosen], generator)
             line = axes[2 * number + row]
             for axis, image in zip(line, images, strict=True):
                 axis.imshow(image[0].numpy(), cmap="gray", vmin=0, vmax=1, interpolation="nearest")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from shortcaps.data.cache import written_whole
+from shortcaps.reproduce import published
 from shortcaps.reproduce.cells import Cell
 from shortcaps.training.config import RECIPES, RunError, TrainConfig
 from shortcaps.training.run import read_run_config
@@ -23,10 +24,14 @@ class Record:
     values: dict[str, Any]
 
     @property
+    def family(self) -> str | None:
+        shortcut = self.values["shortcut"]
+        return None if shortcut is None else "shortcut" if shortcut else "sequential"
+
+    @property
     def cell(self) -> Cell:
         v = self.values
-        family = None if v["shortcut"] is None else "shortcut" if v["shortcut"] else "sequential"
-        return Cell(v["network"], family, v["routing"], TAKEN_FROM_DATA.get(v["dataset"], v["dataset"]))
+        return Cell(v["network"], self.family, v["routing"], TAKEN_FROM_DATA.get(v["dataset"], v["dataset"]))
 
     @property
     def accuracy(self) -> float:
@@ -37,21 +42,42 @@ class Record:
         return int(self.values["epochs"])
 
     @property
+    def recipe(self) -> str:
+        return str(self.values["config"]["train"]["recipe"])
+
+    @property
+    def conditions(self) -> tuple[object, ...]:
+        """What must be equal for two records to be compared or averaged, beside the network: data, protocol, training."""
+        recipe = {name: value for name, value in self.values["config"]["recipe"].items() if name != "routing_settings"}
+        trial = self.values["config"]["train"]["most_images"]
+        return self.values["dataset"], self.values["protocol"], trial, json.dumps(recipe, sort_keys=True)
+
+    @property
     def regenerated(self) -> bool:
         return self.values["dataset"] in TAKEN_FROM_DATA
 
     @property
     def shortened(self) -> bool:
-        """Fewer epochs or images than the recipe has."""
-        config = self.values["config"]["train"]
-        return self.epochs < RECIPES[config["recipe"]].epochs or config["most_images"] is not None
+        """Fewer epochs than the paper's, or not all images."""
+        return self.epochs < published.EPOCHS or self.values["config"]["train"]["most_images"] is not None
+
+    @property
+    def trial(self) -> bool:
+        """Cut short even for its own recipe: fewer epochs than it has, or not all images."""
+        train = self.values["config"]["train"]
+        return self.epochs < self.values["recipe_epochs"] or train["most_images"] is not None
 
     @property
     def file_name(self) -> str:
         v = self.values
-        family = None if v["shortcut"] is None else "shortcut" if v["shortcut"] else "sequential"
-        parts = [v["network"], family, v["routing"], v["dataset"], f"seed{v['seed']}"]
+        parts = [v["network"], self.family, v["routing"], v["dataset"], f"seed{v['seed']}"]
         return "-".join(part for part in parts if part) + ".json"
+
+
+NEEDED = (
+    "network shortcut routing dataset protocol seed epochs recipe_epochs parameters test_accuracy test_accuracy_interval_95 "
+    "test_images training_seconds commit command config"
+)
 
 
 def record_of_run(cell: Cell, run: Path, command: str) -> Record:
@@ -68,6 +94,7 @@ def record_of_run(cell: Cell, run: Path, command: str) -> Record:
             "protocol": config["data"]["protocol"],
             "seed": train["seed"],
             "epochs": config["recipe"]["epochs"],
+            "recipe_epochs": RECIPES[train["recipe"]].epochs,
             "parameters": result["parameters"],
             "test_accuracy": test["accuracy"],
             "test_accuracy_interval_95": test["interval_95"],
@@ -98,10 +125,12 @@ def read_records(folder: Path) -> list[Record]:
     for file in sorted(folder.glob("*-seed*.json")):
         try:
             record = Record(json.loads(file.read_text()))
-            assert 0 <= record.accuracy <= 1
-            assert record.file_name == file.name
-        except (ValueError, KeyError, TypeError, AssertionError) as error:
-            raise RunError(f"{file} is not a record of Table 1, or is damaged: move it away") from error
+            complete = set(NEEDED.split()) <= record.values.keys() and record.file_name == file.name
+            complete = complete and 0 <= record.accuracy <= 1 and bool(record.conditions)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            complete = False
+        if not complete:
+            raise RunError(f"{file} is not a record of Table 1, or is damaged: move it away")
         records.append(record)
     return records
 

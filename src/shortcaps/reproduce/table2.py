@@ -41,7 +41,7 @@ class Table2:
     batch: int
     path: str
     rounds: int
-    machine: dict[str, Any]
+    machine: dict[str, str]
     networks: list[Measured]
 
     def __getitem__(self, key: Key) -> Measured:
@@ -142,6 +142,16 @@ def sentences(table: Table2) -> list[str]:
             f"“Shortcut is faster than no shortcut”, {network} network: {verdict}; a training step is {_span(ours)} times as "
             f"fast with shortcuts (the paper's figures: {_span(paper)})."
         )
+    counts = {
+        (network, family): max(table[network, family, routing].parameters for routing in published.ROUTINGS)
+        for network in published.NETWORKS
+        for family in published.FAMILIES
+    }
+    small, large = counts["expanded", "shortcut"], counts["baseline", "sequential"]
+    said.append(
+        f"“The expanded network with shortcuts has fewer parameters than the baseline without” "
+        f"{'holds' if small < large else 'does not hold'}: at most {small:,} against {large:,}."
+    )
     for quantity, figure in (
         ("lighter", lambda m: m.step_memory),
         ("faster", lambda m: m.step_ms),
@@ -158,7 +168,7 @@ def sentences(table: Table2) -> list[str]:
                 continue
             below = [name for name, ratio in ratios.items() if ratio < 1]
             verdict = (
-                "holds in all four networks"
+                f"holds in all {len(ratios)} networks that were measured"
                 if len(below) == len(ratios)
                 else "holds in none"
                 if not below
@@ -183,7 +193,8 @@ def write_table2(table: Table2, folder: Path) -> tuple[Path, Path]:
         command="shortcaps reproduce table2",
         notes=[
             "The paper measured on a TITAN V and does not say what its times are of; ours are medians on "
-            f"{table.device} ({table.machine['processor']}, {table.machine['threads']} threads, torch {table.machine['torch']}), "
+            f"{table.device} ({table.machine['processor'] if table.device == 'cpu' else table.machine['device']}, {table.machine['threads']} threads, "
+            f"torch {table.machine['torch']}, commit {table.machine['commit']}), "
             f"batch {table.batch}, path {table.path}. Hardware differs, so only ratios can be compared.",
             "The paper's memory is that of a whole process; ours is what a step needs above the process's start.",
         ],

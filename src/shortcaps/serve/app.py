@@ -27,6 +27,7 @@ from pydantic import BaseModel, Field
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException
+from starlette.requests import ClientDisconnect
 from torch import Tensor
 
 import shortcaps
@@ -35,7 +36,7 @@ from shortcaps.data.decode import TooManyPixels
 from shortcaps.explain import routing_maps, transformed
 from shortcaps.predict import Prediction, Predictor
 from shortcaps.serve.batching import Batcher
-from shortcaps.serve.guard import Guard
+from shortcaps.serve.guard import HEADERS, Guard
 
 PAGE = Path(__file__).with_name("page.html")
 DOCS = Path(__file__).with_name("docs.html")
@@ -119,6 +120,14 @@ BODIES = {
 
 def create_app(predictor: Predictor, limits: Limits | None = None) -> FastAPI:
     limits = limits or Limits()
+    about = {
+        "classes": list(predictor.class_names),
+        "digits": predictor.preparation.digits,
+        "routing": predictor.model.routing.name,
+        "shortcut": predictor.model.shortcut,
+        "trained_on": predictor.config["data"]["label"],
+        "parameters": sum(parameter.numel() for parameter in predictor.model.parameters()),
+    }
     batcher: Batcher[Question, Answer] = Batcher(
         lambda questions: answer_all(predictor, questions), largest=limits.batch
     )
@@ -148,20 +157,14 @@ def create_app(predictor: Predictor, limits: Limits | None = None) -> FastAPI:
     @app.exception_handler(Exception)
     async def say_sorry(_: Request, error: Exception) -> Response:
         log.error("unexpected %s: %s", type(error).__name__, error)
-        return JSONResponse({"error": "something went wrong here, not with what you sent"}, 500)
+        # This answer is made outside the guard, which would have added them.
+        headers = {name.decode(): value.decode() for name, value in HEADERS}
+        return JSONResponse({"error": "something went wrong here, not with what you sent"}, 500, headers)
 
     app.add_middleware(Guard, path="/predict", most=limits.queue)
 
     @app.get("/", include_in_schema=False)
     async def page() -> HTMLResponse:
-        about = {
-            "classes": list(predictor.class_names),
-            "digits": predictor.preparation.digits,
-            "routing": predictor.model.routing.name,
-            "shortcut": predictor.model.shortcut,
-            "trained_on": predictor.config["data"]["label"],
-            "parameters": sum(parameter.numel() for parameter in predictor.model.parameters()),
-        }
         text = json.dumps(about).replace("<", "\\u003c")
         return HTMLResponse(PAGE.read_text().replace("/*ABOUT*/ {}", text))
 
@@ -188,17 +191,16 @@ def create_app(predictor: Predictor, limits: Limits | None = None) -> FastAPI:
         """What the network says of a picture, which may be turned, scaled, sheared and shifted first."""
         content = await read_picture(request, limits)
         loop = asyncio.get_running_loop()
+        moves = {"rotation": rotation, "scale": scale, "shear": shear, "shift_x": shift_x, "shift_y": shift_y}
         try:
-            image = await loop.run_in_executor(
-                decoder, lambda: predictor.read(io.BytesIO(content), invert=invert, most_pixels=limits.pixels)
-            )
+            async with asyncio.timeout(limits.answer_seconds):
+                image = await loop.run_in_executor(
+                    decoder, lambda: predictor.read(io.BytesIO(content), invert=invert, most_pixels=limits.pixels)
+                )
+                return await batcher.ask(Question(transformed(image[None], **moves)[0], details))
         except DataError as reason:
             code = 413 if isinstance(reason, TooManyPixels) else 422
             raise HTTPException(code, f"the picture is {reason}") from reason
-        moves = {"rotation": rotation, "scale": scale, "shear": shear, "shift_x": shift_x, "shift_y": shift_y}
-        image = transformed(image[None], **moves)[0]
-        try:
-            return await asyncio.wait_for(batcher.ask(Question(image, details)), limits.answer_seconds)
         except TimeoutError as error:
             raise HTTPException(504, "no answer in time: try again") from error
 
@@ -240,6 +242,8 @@ async def read_picture(request: Request, limits: Limits) -> bytes:
         )
     try:
         body = await asyncio.wait_for(_read_body(request, limits.body_bytes), limits.upload_seconds)
+    except ClientDisconnect as error:
+        raise HTTPException(400, "the upload broke off") from error
     except TimeoutError as error:
         raise HTTPException(408, f"the upload took more than {limits.upload_seconds:g} seconds") from error
     if kind == "multipart/form-data":

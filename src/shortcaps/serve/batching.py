@@ -42,7 +42,6 @@ class Batcher(Generic[Question, Answer]):
         return await future
 
     async def _work(self) -> None:
-        loop = asyncio.get_running_loop()
         while True:
             batch = [await self._waiting.get()]
             while len(batch) < self.largest and not self._waiting.empty():
@@ -51,13 +50,20 @@ class Batcher(Generic[Question, Answer]):
             batch = [(question, future) for question, future in batch if not future.done()]
             if not batch:
                 continue
-            try:
-                answers = await loop.run_in_executor(self._thread, self.answer_all, [question for question, _ in batch])
-            except Exception as error:  # it belongs to those who asked, not to the worker
-                for _, future in batch:
-                    if not future.done():
-                        future.set_exception(error)
-                continue
-            for (_, future), answer in zip(batch, answers, strict=True):
-                if not future.done():
-                    future.set_result(answer)
+            if not await self._answer(batch) and len(batch) > 1:
+                for one in batch:  # the failure belongs to whoever caused it, and to nobody else
+                    await self._answer([one])
+
+    async def _answer(self, batch: list[tuple[Question, asyncio.Future[Answer]]]) -> bool:
+        """Answers all of a batch, or none; a question that fails alone is told why."""
+        loop = asyncio.get_running_loop()
+        try:
+            answers = await loop.run_in_executor(self._thread, self.answer_all, [question for question, _ in batch])
+        except Exception as error:
+            if len(batch) == 1 and not batch[0][1].done():
+                batch[0][1].set_exception(error)
+            return False
+        for (_, future), answer in zip(batch, answers, strict=True):
+            if not future.done():
+                future.set_result(answer)
+        return True

@@ -22,7 +22,7 @@ HEADERS = [
 
 
 class Guard:
-    """Refuses questions beyond `most` in hand with 503, before anything of them is read.
+    """Adds the headers, and refuses questions beyond `most` in hand with 503, before anything of them is read.
 
     This is plain ASGI on purpose: what is refused must cost next to nothing.
     """
@@ -42,7 +42,8 @@ class Guard:
                 message = {**message, "headers": [*message.get("headers", ()), *HEADERS]}
             await send(message)
 
-        if scope["path"] != self.path or scope["method"] != "POST":
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        if path != self.path or scope["method"] != "POST":
             await self.app(scope, receive, send_hardened)
         elif self.in_hand >= self.most:
             await self._refuse(send_hardened)

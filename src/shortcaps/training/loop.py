@@ -22,6 +22,7 @@ from lightning_fabric import Fabric
 from torch import Tensor
 
 from shortcaps.data import SPLITS, Dataset, View, load
+from shortcaps.environment import describe_environment
 from shortcaps.evaluate import Evaluation, evaluate, predict
 from shortcaps.losses import log_probability_loss, margin_loss, spread_loss, spread_margin
 from shortcaps.models import BASELINES, build_network
@@ -30,7 +31,7 @@ from shortcaps.training.diagnose import first_layer_without_numbers
 from shortcaps.training.display import Display
 from shortcaps.training.events import Events
 from shortcaps.training.report import write_report
-from shortcaps.training.run import FORMAT, RunDirectory, describe_environment, digest_of
+from shortcaps.training.run import FORMAT, RunDirectory, digest_of
 from shortcaps.training.state import State
 from shortcaps.training.synced import synchronise_batch_norm
 

@@ -6,19 +6,15 @@ import csv
 import hashlib
 import io
 import json
-import platform
-import subprocess
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from filelock import FileLock, Timeout
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_safetensors
 from torch import Tensor
 
-import shortcaps
 from shortcaps.data.cache import sha256_of, written_whole
 from shortcaps.training.config import RunError, TrainConfig
 
@@ -172,34 +168,3 @@ def digest_of(config: TrainConfig) -> str:
     """Runs with the same digest compute the same thing, wherever they write it."""
     values = {"train": config.to_dict(), "recipe": asdict(config.effective_recipe)}
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
-
-
-def describe_environment() -> dict[str, str]:
-    """What a figure depends on beside the config."""
-    from shortcaps.routing.kernels import library
-
-    return {
-        "shortcaps": shortcaps.__version__,
-        "commit": _commit(),
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "machine": f"{platform.system()} {platform.machine()}",
-        "threads": str(torch.get_num_threads()),
-        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU",
-        "native kernels": library.description(),
-    }
-
-
-def _commit() -> str:
-    """The commit of a source checkout, with a mark where files differ from it; `-` for an installed package."""
-    here = Path(__file__).parent
-    try:
-        commit = subprocess.run(
-            ["git", "rev-parse", "--short=12", "HEAD"], cwd=here, capture_output=True, text=True, check=True
-        )
-        changed = subprocess.run(
-            ["git", "status", "--porcelain", "-uno"], cwd=here, capture_output=True, text=True, check=True
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return "-"
-    return commit.stdout.strip() + (" with changes" if changed.stdout.strip() else "")

@@ -1,0 +1,53 @@
+"""What a figure depends on beside what was asked for: versions, commit, machine."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+
+
+def describe_environment() -> dict[str, str]:
+    """What a figure depends on beside the config."""
+    from shortcaps.routing.kernels import library
+
+    return {
+        "shortcaps": version("shortcaps"),
+        "commit": _commit(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "machine": f"{platform.system()} {platform.machine()}",
+        "processor": _processor(),
+        "threads": str(torch.get_num_threads()),
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU",
+        "native kernels": library.description(),
+    }
+
+
+def _commit() -> str:
+    """The commit of a source checkout, with a mark where files differ from it; `-` for an installed package."""
+    here = Path(__file__).parent
+    try:
+        commit = subprocess.run(
+            ["git", "rev-parse", "--short=12", "HEAD"], cwd=here, capture_output=True, text=True, check=True
+        )
+        changed = subprocess.run(
+            ["git", "status", "--porcelain", "-uno"], cwd=here, capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return "-"
+    return commit.stdout.strip() + (" with changes" if changed.stdout.strip() else "")
+
+
+def _processor() -> str:
+    """Its name where the system tells it."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
