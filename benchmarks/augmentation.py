@@ -11,12 +11,13 @@ import time
 import torch
 
 import shortcaps
-from shortcaps.data.augment import BrightnessAndContrast, RandomCrop, Shift, View
+from shortcaps.data.augment import BrightnessAndContrast, PlaceAnywhere, RandomCrop, Shift, View
 
 BATCH, ROUNDS = 128, 30
 CASES = {
     "MNIST, shift within 2 px": (28, 28, View((Shift(2),))),
     "affNIST, shift within 5 px": (40, 40, View((Shift(5),))),
+    "affNIST, placed anywhere": (40, 40, View((PlaceAnywhere(),))),
     "smallNORB, crop, brightness and contrast": (48, 32, View((RandomCrop(32), BrightnessAndContrast()))),
 }
 
