@@ -25,7 +25,7 @@ lint: $(READY)
 	$(BIN)/mypy
 
 check: $(READY)
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --durations 10
 
 # The kernels' own test program as it is shipped, for every instruction set, under sanitizers: some minutes.
 sanitize: $(READY)

@@ -39,4 +39,8 @@ def test_help_fits_eighty_columns_and_has_examples() -> None:
         result = run(command, "--help")
         assert f"shortcaps {command} " in result.stdout.split("Examples")[1]
         assert max(map(len, result.stdout.splitlines())) <= 80
+    for command in ("table1", "table2", "complexity", "figures"):
+        result = run("reproduce", command, "--help")
+        assert f"shortcaps reproduce {command}" in result.stdout.split("Examples")[1]
+        assert max(map(len, result.stdout.splitlines())) <= 80
     assert run("--version").stdout.startswith("shortcaps ")
