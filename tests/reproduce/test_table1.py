@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from shortcaps.reproduce import grid as grid_module
 from shortcaps.reproduce import published
 from shortcaps.reproduce.cells import PAPER_CELLS, Cell, choose_cells
 from shortcaps.reproduce.grid import Job, Processes, plan_jobs, run_grid, run_job
@@ -246,3 +248,17 @@ def test_the_command_prints_records_as_json_and_refuses_what_it_does_not_know(tm
     assert finish(shortcaps("reproduce", "table1", "--protocol", "papr", "--out", tmp_path), expect=2).startswith(
         "shortcaps: unknown protocol 'papr'"
     )
+
+
+def test_every_process_gets_a_device_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(grid_module, "_cores", lambda: 6)
+    assert grid_module._environment(1, 2)["OMP_NUM_THREADS"] == "3"
+    with pytest.raises(RunError, match="--devices 7 is more than this machine has: 6 processor cores"):
+        grid_module.check_devices(7)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert grid_module._environment(1, 2)["CUDA_VISIBLE_DEVICES"] == "1"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
+    assert grid_module._environment(1, 2)["CUDA_VISIBLE_DEVICES"] == "7"
