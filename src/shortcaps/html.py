@@ -36,7 +36,7 @@ table { border-collapse: collapse; width: 100%; font-size: .9rem; } td, th { pad
   border-bottom: 1px solid var(--line); vertical-align: top; } td.number, th.number { text-align: right;
   font-variant-numeric: tabular-nums; } .wide { overflow-x: auto; }
 .two { display: grid; grid-template-columns: repeat(auto-fit, minmax(300px, 1fr)); gap: 20px; }
-pre { overflow-x: auto; font-size: .8rem; margin: 0; } code { font-size: .9em; } .warn { color: #b4540a; }
+pre { overflow-x: auto; font-size: .8rem; margin: 0; } code { font-size: .9em; } td code { white-space: nowrap; } .warn { color: #b4540a; }
 """
 
 

@@ -18,9 +18,12 @@ def markdown_table(grid: Grid) -> list[str]:
 
 
 def html_table(grid: Grid) -> str:
+    def shown(cell: str) -> str:
+        text = html.escape(cell.strip("`"))
+        return f"<code>{text}</code>" if cell.startswith("`") else text
+
     def line(row: list[str], tag: str) -> str:
-        cells = (f"<{tag}>{html.escape(cell.strip('`'))}</{tag}>" for cell in row)
-        return f"<tr>{''.join(cells)}</tr>"
+        return f"<tr>{''.join(f'<{tag}>{shown(cell)}</{tag}>' for cell in row)}</tr>"
 
     header, *rows = grid
     return f"<div class='wide'><table>{line(header, 'th')}{''.join(line(row, 'td') for row in rows)}</table></div>"
