@@ -10,7 +10,7 @@ from hypothesis import settings
 
 from shortcaps.routing.kernels.library import native
 
-settings.register_profile("suite", deadline=None, max_examples=15, derandomize=True)
+settings.register_profile("suite", deadline=None, max_examples=12, derandomize=True)
 settings.load_profile("suite")
 
 

@@ -7,6 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from typer.testing import CliRunner
+
+from shortcaps.cli import app
 from tests.data.test_folder import tree
 
 
@@ -35,12 +38,10 @@ def test_a_mistake_gets_one_line_and_exit_code_two() -> None:
 
 
 def test_help_fits_eighty_columns_and_has_examples() -> None:
-    for command in ("data", "train", "evaluate", "bench"):
-        result = run(command, "--help")
-        assert f"shortcaps {command} " in result.stdout.split("Examples")[1]
-        assert max(map(len, result.stdout.splitlines())) <= 80
-    for command in ("table1", "table2", "complexity", "figures"):
-        result = run("reproduce", command, "--help")
-        assert f"shortcaps reproduce {command}" in result.stdout.split("Examples")[1]
-        assert max(map(len, result.stdout.splitlines())) <= 80
+    commands = ["data", "train", "evaluate", "predict", "explain", "export", "serve", "bench"]
+    commands += [f"reproduce {name}" for name in ("table1", "table2", "complexity", "figures")]
+    for command in commands:
+        text = CliRunner().invoke(app, [*command.split(), "--help"], env={"COLUMNS": "80"}).stdout
+        assert f"shortcaps {command}" in text.split("Examples")[1]
+        assert max(map(len, text.splitlines())) <= 80
     assert run("--version").stdout.startswith("shortcaps ")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from shortcaps.allocator import keep_freed_memory
 from shortcaps.bench import BACKBONE, Case, run_benchmark
@@ -16,7 +17,8 @@ from shortcaps.bench.memory import measure_memory
 from shortcaps.bench.run import Result
 from shortcaps.bench.scaling import Scaling, exponent
 from shortcaps.bench.timing import time_interleaved
-from tests.test_cli import run
+from shortcaps.cli import app
+from shortcaps.training import RunError
 
 SMALL = Case(batch=2, path="factored")
 
@@ -77,12 +79,33 @@ def test_freed_memory_can_be_kept() -> None:
     assert isinstance(keep_freed_memory(), bool)
 
 
-def test_bench_prints_a_table_or_json(tmp_path: Path) -> None:
-    small = ("--routings", "fuzzy", "--paths", "factored", "--batch", "2", "--rounds", "1", "--device", "cpu")
-    found = json.loads(run("bench", *small, "--no-memory", "--json").stdout)
+def test_bench_prints_a_table_or_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shortcaps.bench.timing.TURN", 0)
+    small = [
+        "bench",
+        "--routings",
+        "fuzzy",
+        "--paths",
+        "factored",
+        "--batch",
+        "2",
+        "--rounds",
+        "1",
+        "--device",
+        "cpu",
+        "--no-memory",
+    ]
+    found = json.loads(CliRunner().invoke(app, [*small, "--json"]).stdout)
     assert [result["case"]["path"] for result in found["results"]] == ["backbone", "factored"]
-    table = run("bench", *small, "--no-memory").stdout
+    table = CliRunner().invoke(app, small).stdout
     assert "baseline, shortcut, batch 2" in table
     assert "one image, baseline shortcut fuzzy, factored:" in table
-    assert "unknown path 'quick'" in run("bench", "--paths", "quick", expect=2).stderr
-    assert "batch 'many' is not a size" in run("bench", "--batch", "many", expect=2).stderr
+
+
+def test_bench_names_what_it_does_not_know() -> None:
+    for arguments, problem in (
+        (["--paths", "quick"], "unknown path 'quick'"),
+        (["--batch", "many"], "batch 'many' is not a size"),
+    ):
+        with pytest.raises(RunError, match=problem):
+            app(["bench", *arguments], standalone_mode=False)

@@ -176,7 +176,7 @@ def test_a_job_is_an_ordinary_run_in_a_process_of_its_own(job: Job, tmp_path: Pa
 
 def test_a_job_that_is_stopped_goes_on_from_where_it_was(job: Job, tmp_path: Path) -> None:
     """SIGTERM in the middle; the second attempt resumes, and the weights are those of a run that was never stopped."""
-    long = replace(job, config=replace(job.config, epochs=400))
+    long = replace(job, config=replace(job.config, epochs=80))
     whole = replace(long, run=tmp_path / "whole")
     assert run_job(whole, 0, 2, Processes()) is None
     processes = Processes()
