@@ -11,7 +11,8 @@ import typer
 
 from shortcaps.cli.app import app, best_device, console, errors, tell
 from shortcaps.data import PROTOCOLS, DataError, load
-from shortcaps.training.config import RECIPES
+from shortcaps.routing.paths import PATHS, check_path
+from shortcaps.training.config import RECIPES, RunError
 
 reproduce = typer.Typer(
     help="Reproduce the paper's tables, analysis and figures.", no_args_is_help=True, rich_markup_mode="markdown"
@@ -104,7 +105,7 @@ Examples:
 def table2_command(
     batch: Annotated[int, typer.Option(help="Images in a batch.", min=1)] = 128,
     rounds: Annotated[int, typer.Option(help="Rounds of which the median is taken.", min=1)] = 5,
-    path: Annotated[str, typer.Option(help="How votes are computed: auto, fused, factored or dense.")] = "auto",
+    path: Annotated[str, typer.Option(help=f"How votes are computed: {', '.join(PATHS)}.")] = "auto",
     device: Annotated[str | None, typer.Option(help="[default: the best there is]", show_default=False)] = None,
     out: Out = Path("results/table2"),
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
@@ -112,10 +113,11 @@ def table2_command(
     from shortcaps.allocator import keep_freed_memory
     from shortcaps.data.cache import written_whole
     from shortcaps.reproduce.table2 import measure_table2, sentences, write_table2
-    from shortcaps.training.config import RunError
 
-    if path not in ("auto", "fused", "factored", "dense"):
-        raise RunError(f"unknown path {path!r}: choose one of auto, fused, factored, dense")
+    try:
+        check_path(path)
+    except ValueError as error:
+        raise RunError(str(error)) from error
     keep_freed_memory()
     with errors.status("starting") as status:
         table = measure_table2(

@@ -8,7 +8,7 @@ from typing import Any
 
 from shortcaps.models.cnn import PlainCNN
 from shortcaps.models.network import Network
-from shortcaps.models.plan import Size
+from shortcaps.models.plan import Size, as_size
 from shortcaps.models.presets import PRESETS, create_model
 from shortcaps.models.sabour import SabourNetwork
 
@@ -33,5 +33,4 @@ def build_network(
         raise ValueError(f"unknown network {preset!r}: choose one of {', '.join((*PRESETS, *BASELINES))}")
     if preset in PRESETS:
         return create_model(preset, image_size=image_size, channels=channels, classes=classes, **settings)
-    size = (image_size, image_size) if isinstance(image_size, int) else (int(image_size[0]), int(image_size[1]))
-    return BASELINES[preset](image_size=size, channels=channels, classes=classes, **settings)
+    return BASELINES[preset](image_size=as_size(image_size), channels=channels, classes=classes, **settings)

@@ -13,7 +13,6 @@ from shortcaps.models.plan import Size
 from shortcaps.models.summary import Summary, summary_row
 
 STEM_CHANNELS = 64
-SMALLEST_IMAGE = 17
 
 
 class PlainCNN(Network):
@@ -21,10 +20,10 @@ class PlainCNN(Network):
     all positions, and a linear layer. The mean makes it indifferent to where a digit lies: a flattened map would not be, and
     would be the weaker opponent on shifted digits."""
 
+    smallest_image = 17
+
     def __init__(self, widths: tuple[int, int], *, image_size: Size, channels: int, classes: int) -> None:
         super().__init__(image_size, channels, classes)
-        if min(image_size) < SMALLEST_IMAGE:
-            raise ValueError(f"image_size {min(image_size)} is too small: this network needs at least {SMALLEST_IMAGE}")
         self.stem = Stem(channels, STEM_CHANNELS, kernel=5, stride=2)
         layers: list[nn.Module] = []
         for (before, width), stride in zip(pairwise((STEM_CHANNELS, *widths)), (2, 1), strict=True):

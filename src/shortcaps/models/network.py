@@ -42,8 +42,15 @@ class Network(nn.Module, ABC):
     reconstructs: bool = False
     """Whether `forward(images, labels)` also says how badly the images were drawn again, to be added to the loss."""
 
+    smallest_image: int = 1
+    """The smallest side for which every layer has a position; networks that are planned are checked by their plan."""
+
     def __init__(self, image_size: Size, channels: int, classes: int) -> None:
         super().__init__()
+        if min(image_size) < self.smallest_image:
+            raise ValueError(
+                f"image_size {min(image_size)} is too small: this network needs at least {self.smallest_image}"
+            )
         self.image_size, self.channels, self.classes = image_size, channels, classes
         self._range_checked = False
 

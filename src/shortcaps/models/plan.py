@@ -7,6 +7,11 @@ from dataclasses import dataclass, field
 Size = tuple[int, int]
 
 
+def as_size(image_size: int | Size) -> Size:
+    """Height and width; one number stands for both."""
+    return (image_size, image_size) if isinstance(image_size, int) else (int(image_size[0]), int(image_size[1]))
+
+
 @dataclass(frozen=True)
 class Architecture:
     """A network of the paper's kind, for any image. The presets are instances of it."""
@@ -78,7 +83,7 @@ class Plan:
 
 def make_plan(architecture: Architecture, image_size: int | Size = 28, channels: int = 1, classes: int = 10) -> Plan:
     """Lays the architecture out, or says which layer fails and what would fit."""
-    size = (image_size, image_size) if isinstance(image_size, int) else (int(image_size[0]), int(image_size[1]))
+    size = as_size(image_size)
     for name, value in (("image_size", min(size)), ("channels", channels), ("classes", classes)):
         if value < 1:
             raise ValueError(f"{name} {value} is too small: it must be at least 1")

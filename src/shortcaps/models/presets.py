@@ -54,9 +54,10 @@ def create_model(
             raise TypeError(f"a network has no setting {name!r}: it has {', '.join(known)}")
     settings = dict(routing_settings or {})
     if isinstance(routing, Routing):
-        twice = {**settings, **({"iterations": changes["iterations"]} if "iterations" in changes else {})}
-        for name, value in twice.items():
-            raise TypeError(f"{name} is given twice: {value} and in {routing}")
+        if "iterations" in changes:
+            raise TypeError(f"iterations is given twice: {changes['iterations']} and in {routing}")
+        if settings:
+            raise TypeError(f"{', '.join(settings)} is given twice: in routing_settings and in {routing}")
     if "iterations" in settings:
         raise TypeError("iterations are a setting of the network: give them beside routing_settings, not in it")
     architecture = replace(preset, **changes)

@@ -17,7 +17,6 @@ CHANNELS, KERNEL = 256, 9
 PRIMARY_CHANNELS, PRIMARY_SIZE, CLASS_SIZE = 32, 8, 16
 HIDDEN = (512, 1024)
 RECONSTRUCTION_WEIGHT = 0.0005
-SMALLEST_IMAGE = 2 * KERNEL - 1
 
 
 class SabourNetwork(Network):
@@ -29,11 +28,10 @@ class SabourNetwork(Network):
     """
 
     reconstructs = True
+    smallest_image = 2 * KERNEL - 1
 
     def __init__(self, *, image_size: Size, channels: int, classes: int, iterations: int = 3) -> None:
         super().__init__(image_size, channels, classes)
-        if min(image_size) < SMALLEST_IMAGE:
-            raise ValueError(f"image_size {min(image_size)} is too small: this network needs at least {SMALLEST_IMAGE}")
         self.routing = Dynamic(iterations=iterations)
         self.convolution = nn.Conv2d(channels, CHANNELS, KERNEL)
         self.primary = nn.Conv2d(CHANNELS, PRIMARY_CHANNELS * PRIMARY_SIZE, KERNEL, stride=2)
@@ -106,10 +104,6 @@ class SabourNetwork(Network):
                 votes=votes,
                 multiply_adds=votes * (PRIMARY_SIZE + sweeps),
             ),
-            summary_row("decoder (training only)", self._drawn_shape, self.decoder, multiply_adds=0),
+            summary_row("decoder (training only)", (self.channels, *self.image_size), self.decoder, multiply_adds=0),
         ]
         return Summary.of(self, rows, "votes built in full (each position has its own transformation)")
-
-    @property
-    def _drawn_shape(self) -> tuple[int, ...]:
-        return self.channels, *self.image_size
