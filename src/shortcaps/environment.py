@@ -1,4 +1,4 @@
-"""What a figure depends on beside what was asked for: versions, commit, machine."""
+"""The machine at hand: where networks run on it, and what a figure depends on beside what was asked for."""
 
 from __future__ import annotations
 
@@ -10,8 +10,13 @@ from pathlib import Path
 import torch
 
 
+def best_device() -> str:
+    """Where a network runs unless somebody says otherwise."""
+    return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+
+
 def describe_environment() -> dict[str, str]:
-    """What a figure depends on beside the config."""
+    """Versions, commit, machine."""
     from shortcaps.routing.kernels import library
 
     return {

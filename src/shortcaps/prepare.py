@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from shortcaps.data.decode import as_tensor
+from shortcaps.models.plan import as_size
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
@@ -39,12 +40,10 @@ class Preparation:
     def of_run(cls, config: dict[str, Any]) -> Preparation:
         """From a run's config.json."""
         data, network = config["data"], config["network"]
-        size = network["image_size"]
-        image_size = (size, size) if isinstance(size, int) else (int(size[0]), int(size[1]))
-        stored = data.get("stored_size", image_size)
+        image_size = as_size(network["image_size"])
         name = str(data["name"])
         return cls(
-            (int(stored[0]), int(stored[1])),
+            as_size(data.get("stored_size", image_size)),
             image_size,
             int(network["channels"]),
             name in ("mnist", "fashion-mnist") or name.startswith("affnist"),

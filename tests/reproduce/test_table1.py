@@ -151,7 +151,7 @@ def test_a_damaged_record_is_named(tmp_path: Path) -> None:
 def test_a_run_with_other_settings_is_not_taken_for_this_job(tmp_path: Path, grid: list[Job]) -> None:
     run_job = in_process(grid[0], 0, 1, Processes())
     assert run_job is None
-    with pytest.raises(RunError, match="holds a run with other settings: choose other --runs, or move it away"):
+    with pytest.raises(RunError, match="holds a run with .* instead of .*: choose other --runs, or move it away"):
         run_grid(grid[:1], tmp_path, launch=in_process)
 
 

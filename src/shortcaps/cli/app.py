@@ -58,10 +58,3 @@ def _options(
 def tell(message: str) -> None:
     """A line about what is going on, beside the results on standard output."""
     errors.print(message, markup=False, highlight=False, style="dim", soft_wrap=True)
-
-
-def best_device() -> str:
-    """Where a network runs unless somebody says otherwise."""
-    import torch
-
-    return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"

@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from shortcaps.bench import BACKBONE, BENCH_PATHS, QUANTITIES, Case, Report, Scaling, measure_scaling, run_benchmark
-from shortcaps.cli.app import app, best_device, console, errors
+from shortcaps.cli.app import app, console, errors
+from shortcaps.environment import best_device
 from shortcaps.models import PRESETS
 from shortcaps.routing import ROUTINGS
 from shortcaps.training.config import RunError

@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
-from shortcaps.cli.app import app, best_device, console, tell
+from shortcaps.cli.app import app, console, tell
 from shortcaps.data import SPLITS, load, options_of
+from shortcaps.environment import best_device
 from shortcaps.loading import load_network
 from shortcaps.training.config import RunError, TrainConfig
 

@@ -9,8 +9,9 @@ from typing import Annotated
 
 import typer
 
-from shortcaps.cli.app import app, best_device, console, errors, tell
+from shortcaps.cli.app import app, console, errors, tell
 from shortcaps.data import PROTOCOLS, DataError, load
+from shortcaps.environment import best_device
 from shortcaps.routing.paths import PATHS, check_path
 from shortcaps.training.config import RECIPES, RunError
 

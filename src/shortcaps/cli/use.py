@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shortcaps.cli.app import app, best_device, console, errors, tell
+from shortcaps.cli.app import app, console, errors, tell
+from shortcaps.environment import best_device
 from shortcaps.training.config import RunError, TrainConfig
 
 if TYPE_CHECKING:

@@ -15,13 +15,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 
 from shortcaps.reproduce.cells import Cell
-from shortcaps.reproduce.records import Record, find_record, read_records, record_of_run, write_record
+from shortcaps.reproduce.records import Record, differences, find_record, read_records, record_of_run, write_record
 from shortcaps.training.config import RunError, TrainConfig
 from shortcaps.training.run import read_run_config
 
@@ -194,9 +194,11 @@ def check_run(job: Job) -> None:
     """A run that is there already must be this very job's."""
     if not (job.run / "config.json").is_file():
         return
-    stored = read_run_config(job.run)
-    if stored["train"] != job.config.to_dict() or stored["recipe"] != asdict(job.config.effective_recipe):
-        raise RunError(f"{job.run} holds a run with other settings: choose other --runs, or move it away")
+    differing = differences(read_run_config(job.run), job.config, job.config.__dataclass_fields__)
+    if differing:
+        raise RunError(
+            f"{job.run} holds a run with {', '.join(differing)}: choose other --runs, or move it away to begin anew"
+        )
 
 
 def run_job(job: Job, device: int, devices: int, processes: Processes) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -135,22 +136,24 @@ def read_records(folder: Path) -> list[Record]:
     return records
 
 
+def differences(made: dict[str, Any], asked: TrainConfig, settings: Iterable[str]) -> list[str]:
+    """Where a stored config differs from what is asked for now: in its recipe, and in these settings of the run."""
+    recipe = asked.effective_recipe
+    compared: list[tuple[str, object, str]] = [("recipe", recipe, name) for name in recipe.__dataclass_fields__]
+    compared += [("train", asked, name) for name in settings if name not in recipe.__dataclass_fields__]
+    return [
+        f"{name} {made[part].get(name)} instead of {getattr(wanted, name)}"
+        for part, wanted, name in compared
+        if made[part].get(name) != getattr(wanted, name)
+    ]
+
+
 def find_record(records: list[Record], cell: Cell, config: TrainConfig) -> Record | None:
     """The record of this cell and seed; raises RunError where it was made with other settings."""
     for record in records:
         if record.cell != cell or record.values["seed"] != config.seed:
             continue
-        asked, made = config.effective_recipe, record.values["config"]
-        differing = [
-            f"{name} {made['recipe'].get(name)} instead of {getattr(asked, name)}"
-            for name in asked.__dataclass_fields__
-            if made["recipe"].get(name) != getattr(asked, name)
-        ]
-        differing += [
-            f"{name} {made['train'].get(name)} instead of {getattr(config, name)}"
-            for name in ("protocol", "most_images")
-            if made["train"].get(name) != getattr(config, name)
-        ]
+        differing = differences(record.values["config"], config, ("protocol", "most_images"))
         if differing:
             raise RunError(
                 f"{record.file_name} was made with {', '.join(differing)}: "

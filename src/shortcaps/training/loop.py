@@ -22,7 +22,7 @@ from lightning_fabric import Fabric
 from torch import Tensor
 
 from shortcaps.data import SPLITS, Dataset, View, load
-from shortcaps.environment import describe_environment
+from shortcaps.environment import best_device, describe_environment
 from shortcaps.evaluate import Evaluation, evaluate, predict
 from shortcaps.losses import log_probability_loss, margin_loss, spread_loss, spread_margin
 from shortcaps.models import BASELINES, build_network
@@ -86,7 +86,7 @@ def augmentation(recipe: Recipe, data: Dataset) -> View:
 
 
 def make_fabric(config: TrainConfig) -> Fabric:
-    accelerator = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    accelerator = best_device()
     available = {"cuda": torch.cuda.device_count(), "mps": 1, "cpu": os.cpu_count() or 1}[accelerator]
     devices, machines = config.devices, 1
     if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun has started the processes, and knows how many
