@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -29,6 +31,14 @@ def test_confusion_accuracy_and_classes_are_counted() -> None:
 )
 def test_the_interval_is_wilsons(correct: int, count: int, low: float, high: float) -> None:
     assert wilson_interval(correct, count) == pytest.approx((low, high), abs=1e-4)
+
+
+def test_views_of_one_original_count_as_one_observation() -> None:
+    answers = torch.nn.functional.one_hot(torch.tensor([0] * 6 + [1] * 2), 3).float()
+    alone, views = (summarise(answers, replace(dataset([0] * 8), views_of_each=count)) for count in (1, 4))
+    assert alone.accuracy == views.accuracy == 0.75
+    assert alone.interval == wilson_interval(6, 8)
+    assert views.interval == wilson_interval(1.5, 2)
 
 
 def test_calibration_error_is_the_weighted_gap_of_its_bins() -> None:

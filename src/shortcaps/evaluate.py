@@ -46,7 +46,7 @@ class Evaluation:
         }
 
 
-def wilson_interval(correct: int, count: int) -> tuple[float, float]:
+def wilson_interval(correct: float, count: int) -> tuple[float, float]:
     """The 95 % interval of a proportion, which unlike the plain one stays inside 0–1 and is right near its ends."""
     if count == 0:
         return 0.0, 1.0
@@ -92,11 +92,13 @@ def summarise(probabilities: Tensor, data: Dataset) -> Evaluation:
     right = int(confusion.diagonal().sum())
     confidence = as_probabilities(probabilities).amax(1)
     per_class = confusion.diagonal() / confusion.sum(1).clamp_min(1)
+    # Views of one original may all be right or wrong together: they count as one, which is never too sure.
+    originals = -(-len(data) // data.views_of_each)
     return Evaluation(
         data.label,
         len(data),
         right / max(1, len(data)),
-        wilson_interval(right, len(data)),
+        wilson_interval(right / max(1, len(data)) * originals, originals),
         tuple(per_class.tolist()),
         expected_calibration_error(confidence, predicted == data.labels),
         confusion,

@@ -12,6 +12,7 @@ from shortcaps.reproduce import published
 from shortcaps.reproduce.complexity import count_iteration, voting_tensors, write_complexity
 from shortcaps.reproduce.counting import CountOperations
 from shortcaps.reproduce.table2 import Measured, Table2, ratio_grid, sentences, write_table2
+from tests.training.support import finish, shortcaps
 
 
 @pytest.mark.parametrize("network", published.NETWORKS)
@@ -85,7 +86,14 @@ def test_sentences_on_table_2_follow_the_data() -> None:
     )
     assert "“Fuzzy is lighter than EM” holds in all 4 networks that were measured: 0.90 to 0.90" in said
     assert "“Attention is lighter than EM” holds in none" in said
-    assert "does not hold" in " ".join(sentences(table(30, 10, 110)))
+    said = " ".join(sentences(table(30, 10, 110)))
+    assert "“Shortcut is faster than no shortcut”, baseline network: does not hold" in said
+    assert "“Fuzzy is lighter than EM” holds in none" in said
+
+
+def test_a_device_that_is_not_here_is_refused_at_once() -> None:
+    said = finish(shortcaps("reproduce", "table2", "--device", "toaster"), expect=2)
+    assert said == "shortcaps: --device toaster is not to be had here: leave it out to take the best there is (cpu)\n"
 
 
 def test_table_2_shows_ratios_to_em_beside_the_papers(tmp_path: Path) -> None:

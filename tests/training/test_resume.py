@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import time
 from pathlib import Path
@@ -9,6 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from shortcaps.training import loop
+from shortcaps.training.config import TrainConfig
+from shortcaps.training.loop import train
 from shortcaps.training.run import Checkpoint, RunDirectory
 from tests.training.support import finish, pictures, settings_file, shortcaps
 
@@ -162,6 +166,21 @@ def test_damaged_and_foreign_checkpoints_are_refused_and_the_previous_one_is_use
     assert "checkpoint-00000015.safetensors is damaged (its checksum does not fit): not used" in output
     assert "going on after step 10 of 20" in output
     assert_same(run, whole)
+
+
+def test_a_run_that_goes_on_under_another_commit_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = TrainConfig(str(pictures(tmp_path / "pictures", per_class=8, size=28)), "cnn-23k", epochs=1, batch_size=8)
+    train(config, tmp_path / "run")
+
+    def resumed() -> list[tuple[int, str]]:
+        train(config, tmp_path / "run", resume=True)
+        noted = json.loads((tmp_path / "run" / "result.json").read_text())["resumed"]
+        return [(entry["after_step"], entry["environment"]["commit"]) for entry in noted]
+
+    assert resumed() == []
+    now = loop.describe_environment()
+    monkeypatch.setattr(loop, "describe_environment", lambda: now | {"commit": "another"})
+    assert resumed() == [(3, "another")]
 
 
 def test_refused_checkpoints_do_not_push_out_good_ones(tmp_path: Path) -> None:

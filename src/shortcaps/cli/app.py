@@ -5,11 +5,13 @@ from __future__ import annotations
 import sys
 from typing import Annotated
 
+import torch
 import typer
 from rich.console import Console
 
 import shortcaps
 from shortcaps.data import DataError
+from shortcaps.environment import best_device
 from shortcaps.training.config import RunError, RunFault
 
 app = typer.Typer(
@@ -58,3 +60,18 @@ def _options(
 def tell(message: str) -> None:
     """A line about what is going on, beside the results on standard output."""
     errors.print(message, markup=False, highlight=False, style="dim", soft_wrap=True)
+
+
+def find_device(name: str | None) -> str:
+    """What `--device` says, if there is such a device here; without it, the best there is."""
+    if name is None:
+        return best_device()
+    try:
+        if torch.device(name).type not in ("cpu", "cuda", "mps"):
+            raise RuntimeError
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:
+        raise RunError(
+            f"--device {name} is not to be had here: leave it out to take the best there is ({best_device()})"
+        ) from error
+    return name

@@ -9,8 +9,7 @@ from typing import Annotated
 import typer
 
 from shortcaps.bench import BACKBONE, BENCH_PATHS, QUANTITIES, Case, Report, Scaling, measure_scaling, run_benchmark
-from shortcaps.cli.app import app, console, errors
-from shortcaps.environment import best_device
+from shortcaps.cli.app import app, console, errors, find_device
 from shortcaps.models import PRESETS
 from shortcaps.routing import ROUTINGS
 from shortcaps.training.config import RunError
@@ -98,10 +97,10 @@ def bench_command(
 
         if quantities:
             found = measure_scaling(
-                cases[0], quantities, chosen_paths, rounds=rounds, device=device or best_device(), tell=tell
+                cases[0], quantities, chosen_paths, rounds=rounds, device=find_device(device), tell=tell
             )
         else:
-            report = run_benchmark(cases, rounds=rounds, device=device or best_device(), memory=memory, tell=tell)
+            report = run_benchmark(cases, rounds=rounds, device=find_device(device), memory=memory, tell=tell)
     if quantities:
         from shortcaps.bench.plots import plot_scaling
 

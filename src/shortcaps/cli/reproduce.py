@@ -9,9 +9,8 @@ from typing import Annotated
 
 import typer
 
-from shortcaps.cli.app import app, console, errors, tell
+from shortcaps.cli.app import app, console, errors, find_device, tell
 from shortcaps.data import PROTOCOLS, DataError, load
-from shortcaps.environment import best_device
 from shortcaps.routing.paths import PATHS, check_path
 from shortcaps.training.config import RECIPES, RunError
 
@@ -121,9 +120,7 @@ def table2_command(
         raise RunError(str(error)) from error
     keep_freed_memory()
     with errors.status("starting") as status:
-        table = measure_table2(
-            batch=batch, path=path, rounds=rounds, device=device or best_device(), tell=status.update
-        )
+        table = measure_table2(batch=batch, path=path, rounds=rounds, device=find_device(device), tell=status.update)
     text = json.dumps(table.to_dict(), indent=2) + "\n"
     out.mkdir(parents=True, exist_ok=True)
     with written_whole(out / "table2.json") as file:

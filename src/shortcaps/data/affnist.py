@@ -62,7 +62,24 @@ def load_affnist(
     published = read_published(split, folder, tell, mirror)
     name, label = ("affnist", "affNIST") if published else ("affnist-regenerated", "affnist-regenerated")
     images, labels = published or read_regenerated(split, tell)
-    return Dataset(name, label, split, protocol, images, labels, MNIST.class_names, augment=training)
+    return Dataset(
+        name,
+        label,
+        split,
+        protocol,
+        images,
+        labels,
+        MNIST.class_names,
+        augment=training,
+        views_of_each=TRANSFORMS_PER_DIGIT,
+    )
+
+
+def published_is_here(split: str) -> bool:
+    """Whether the published files lie in the cache, so that nothing needs to be made anew."""
+    place = cache_folder() / "affnist"
+    names = (f"{split}.mat", f"{split}.mat.zip", f"{split}_batches", f"{split}_batches.zip")
+    return any((place / name).exists() for name in names)
 
 
 def read_published(split: str, folder: Path | None, tell: Tell, mirror: Mirror) -> tuple[Tensor, Tensor] | None:

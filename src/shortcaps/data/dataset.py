@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from shortcaps.data.augment import View
 
 SPLITS = ("train", "validation", "test")
 PROTOCOLS = {
-    "default": "validation and test transformations are never seen in training or selection",
+    "default": "no rotation, scaling, shear or object of the test is seen in training or selection",
     "paper": "as the authors did, which for affNIST and smallNORB lets selection see what the test is like",
 }
 
@@ -29,6 +29,7 @@ class Dataset:
     label: what the set is to be called in a report; says so if it was regenerated
     view: how images reach a network in evaluation; augment: how they reach it in training, as published
     augment_anywhere: in training where a recipe has digits placed anywhere on their background; None: no such choice
+    views_of_each: images that show one and the same original, and so are no independent evidence
     """
 
     name: str
@@ -41,6 +42,7 @@ class Dataset:
     view: View = field(default_factory=View)
     augment: View = field(default_factory=View)
     augment_anywhere: View | None = None
+    views_of_each: int = 1
 
     def __post_init__(self) -> None:
         if self.images.dtype != torch.uint8 or self.images.ndim != 4:
@@ -67,18 +69,7 @@ class Dataset:
 
     def subset(self, indices: Tensor | slice) -> Dataset:
         """The same set with these images only."""
-        return Dataset(
-            self.name,
-            self.label,
-            self.split,
-            self.protocol,
-            self.images[indices],
-            self.labels[indices],
-            self.class_names,
-            self.view,
-            self.augment,
-            self.augment_anywhere,
-        )
+        return replace(self, images=self.images[indices], labels=self.labels[indices])
 
 
 def check_split_and_protocol(split: str, protocol: str) -> None:

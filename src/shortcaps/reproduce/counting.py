@@ -31,68 +31,18 @@ def _product(arguments: tuple[Any, ...], result: Any) -> int:
     return 2 * int(result.numel()) * int(arguments[0].shape[-1])
 
 
-def _product_and_sum(arguments: tuple[Any, ...], result: Any) -> int:
-    return 2 * int(result.numel()) * int(arguments[1].shape[-1]) + int(result.numel())
-
-
-# An exponential, logarithm, root or division counts as one operation, as in the paper. A softmax is a maximum, a difference,
-# an exponential, a sum and a division; its logarithm has a difference in place of the division. A norm is squares and a sum.
+# An exponential, logarithm, root or division counts as one operation. A softmax is a maximum, a difference, an exponential, a
+# sum and a division; its logarithm has a difference in place of the division. A norm is squares and a sum.
 ARITHMETIC: dict[str, Count] = {
-    **dict.fromkeys(
-        ("add", "sub", "mul", "div", "neg", "rsub", "square", "pow", "exp", "log", "sqrt", "reciprocal"), _outputs
-    ),
-    **dict.fromkeys(("sigmoid", "clamp_min", "maximum", "minimum", "rsqrt"), _outputs),
+    **dict.fromkeys(("add", "sub", "mul", "div", "neg", "pow", "exp", "log", "reciprocal"), _outputs),
     "log_sigmoid_forward": lambda arguments, result: 3 * int(result[0].numel()),
-    **dict.fromkeys(("sum", "mean", "amax", "amin"), _inputs),
+    "sum": _inputs,
     **dict.fromkeys(("_softmax", "_log_softmax"), _times(5, _inputs)),
     "linalg_vector_norm": _times(2, _inputs),
     **dict.fromkeys(("mm", "bmm"), _product),
-    "baddbmm": _product_and_sum,
-    "addcmul": _times(2, _outputs),
 }
 MOVEMENT = frozenset(
-    [
-        "view",
-        "_unsafe_view",
-        "reshape",
-        "unsqueeze",
-        "squeeze",
-        "expand",
-        "permute",
-        "transpose",
-        "t",
-        "select",
-        "slice",
-        "split",
-        "clone",
-        "copy_",
-        "_to_copy",
-        "contiguous",
-        "detach",
-        "alias",
-        "stack",
-        "cat",
-        "full",
-        "zeros",
-        "ones",
-        "empty",
-        "new_full",
-        "new_zeros",
-        "new_empty",
-        "full_like",
-        "zeros_like",
-        "ones_like",
-        "empty_like",
-        "zero_",
-        "fill_",
-        "lift_fresh",
-        "unbind",
-        "chunk",
-        "as_strided",
-        "empty_strided",
-        "narrow",
-        "split_with_sizes",
-    ]
+    "_unsafe_view alias cat clone full new_full ones ones_like permute slice unsqueeze view zeros".split()  # noqa: SIM905
 )
 """What only moves numbers or makes room for them."""
 

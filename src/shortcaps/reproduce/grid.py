@@ -6,6 +6,7 @@ written when it has ended. What has a record is done.
 
 from __future__ import annotations
 
+import json
 import os
 import queue
 import shlex
@@ -21,7 +22,15 @@ from pathlib import Path
 import torch
 
 from shortcaps.reproduce.cells import Cell
-from shortcaps.reproduce.records import Record, differences, find_record, read_records, record_of_run, write_record
+from shortcaps.reproduce.records import (
+    Record,
+    differences,
+    find_record,
+    read_records,
+    record_of_run,
+    still_counts,
+    write_record,
+)
 from shortcaps.training.config import RunError, TrainConfig
 from shortcaps.training.run import read_run_config
 
@@ -173,7 +182,7 @@ def run_grid(
 
 @contextmanager
 def _stopping(processes: Processes, tell: Tell) -> Iterator[None]:
-    """Within, SIGINT and SIGTERM stop the processes first; this one ends when they have."""
+    """Within, Ctrl-C, SIGTERM and a closed terminal stop the processes first; this one ends when they have."""
 
     def stop(number: int, frame: object) -> None:
         tell("stopping: every run saves its state, and the same command goes on from it")
@@ -182,7 +191,10 @@ def _stopping(processes: Processes, tell: Tell) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    # Under nohup a closed terminal is to be ignored, and Windows has no such signal.
+    wanted = {signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)}
+    ignored = {number for number in wanted if signal.getsignal(number) is signal.SIG_IGN}
+    before = {number: signal.signal(number, stop) for number in wanted - ignored}
     try:
         yield
     finally:
@@ -203,11 +215,13 @@ def check_run(job: Job) -> None:
 
 def run_job(job: Job, device: int, devices: int, processes: Processes) -> str | None:
     """Trains one cell, or goes on with it."""
-    if (job.run / "result.json").is_file():  # ended, but stopped before its record was written
-        return None
+    result = job.run / "result.json"
+    if result.is_file() and still_counts(json.loads(result.read_text())["test_set"]):
+        return None  # ended, but stopped before its record was written
     job.run.mkdir(parents=True, exist_ok=True)
-    place = ["--resume", str(job.run)] if (job.run / "config.json").is_file() else ["--out", str(job.run)]
-    command = [sys.executable, "-m", "shortcaps", "train", *job.flags, *place]
+    begun = (job.run / "config.json").is_file()
+    settings = ["--resume", str(job.run)] if begun else [*job.flags, "--out", str(job.run)]
+    command = [sys.executable, "-m", "shortcaps", "train", *settings]
     log = job.run / "log.txt"
     said_before = log.stat().st_size if log.is_file() else 0
     with log.open("ab") as file:

@@ -14,11 +14,12 @@ from shortcaps.figures import ACCENT, FAINT, INK, SECOND
 from shortcaps.models import CapsuleNetwork
 from shortcaps.reproduce.complexity import CHANNELS, CLASSES, voting_tensors
 
-COLOURS = {"em": "#b0413e", "fuzzy": "#0b7a75", "dynamic": "#8a7b3c", "attention": "#2b6cb0"}
+COLOURS = {"em": "#b0413e", "fuzzy": "#0b7a75", "attention": "#2b6cb0"}
 
 
 def plot_complexity(per_iteration: Mapping[str, float]) -> Figure:
-    """Above, numbers in all voting tensors of a baseline network; below, arithmetic of one iteration through all of them."""
+    """Above, numbers in all voting tensors of a baseline network; below, arithmetic of one iteration through all of them:
+    operations for each of these numbers, which hardly depend on the shape, times their number."""
     figure = Figure(figsize=(8.4, 6.2))
     axes = figure.subplots(2, 2, sharex="col")
     sweeps = {
@@ -34,7 +35,7 @@ def plot_complexity(per_iteration: Mapping[str, float]) -> Figure:
         above.plot(values, shortcut, "o-", color=ACCENT, label="with shortcut")
         above.set_title(f"against {quantity}", fontsize=9, loc="left")
         for routing, operations in per_iteration.items():
-            if routing == "dynamic":  # the same line as attention's
+            if routing not in COLOURS:  # dynamic's is the same line as attention's
                 continue
             below.plot(values, [operations * n for n in sequential], "s--", color=COLOURS[routing], alpha=0.55)
             below.plot(values, [operations * n for n in shortcut], "o-", color=COLOURS[routing], label=routing)
@@ -46,7 +47,7 @@ def plot_complexity(per_iteration: Mapping[str, float]) -> Figure:
             axis.grid(color=FAINT, alpha=0.25, linewidth=0.5)
         below.set_xlabel(quantity)
     axes[0, 0].set_ylabel("numbers in the voting tensors")
-    axes[1, 0].set_ylabel("operations of one iteration")
+    axes[1, 0].set_ylabel("operations of one iteration\n(counted for Q, times Q)")
     axes[0, 0].legend(frameon=False)
     axes[1, 0].legend(frameon=False, title="solid: with shortcut", title_fontsize=8)
     figure.align_ylabels()
@@ -144,7 +145,7 @@ def _draw_shortcuts(axes: Axes, model: CapsuleNetwork, columns: int) -> None:
     axes.text(
         1.95,
         bottom + 0.16,
-        f"{plan.classes} class capsules, {size}x{size} poses:\nfirst those of local block {len(plan.capsule_layers)},",
+        f"{plan.classes} class capsules, {size}x{size} poses: first those of\nlocal block {len(plan.capsule_layers)}, then the last shortcut's",
         fontsize=8,
         ha="center",
         va="center",

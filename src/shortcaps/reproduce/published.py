@@ -55,7 +55,7 @@ MEMORY_MB: dict[tuple[str, str, str], float] = {
     for network, (_, memories) in _TABLE_2.items()
     for routing, memory in zip(ROUTINGS, memories, strict=True)
 }
-"""Table 2, by (network, family, routing). The memory is that of a whole GPU process."""
+"""Table 2, by (network, family, routing)."""
 
 FLOPS_PER_ITERATION = {"attention": 4, "fuzzy": 7, "em": 10}
 """In units of Q, the size of the voting tensor; the paper gives none for dynamic routing."""

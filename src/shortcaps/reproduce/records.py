@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from shortcaps.data.affnist import published_is_here
 from shortcaps.data.cache import written_whole
 from shortcaps.reproduce import published
 from shortcaps.reproduce.cells import Cell
@@ -16,6 +17,13 @@ from shortcaps.training.run import read_run_config
 
 TAKEN_FROM_DATA = {"affnist-regenerated": "affnist"}
 """Data sets that stand in a column of another name, marked as what they are."""
+WITHOUT_LEAK = ("mnist",)
+"""Data sets on which the paper's protocol shows the choice of weights nothing of the test."""
+
+
+def still_counts(dataset: str) -> bool:
+    """A test on a regenerated set counts only until the published one is here."""
+    return dataset not in TAKEN_FROM_DATA or not published_is_here("test")
 
 
 @dataclass(frozen=True)
@@ -56,6 +64,22 @@ class Record:
     @property
     def regenerated(self) -> bool:
         return self.values["dataset"] in TAKEN_FROM_DATA
+
+    @property
+    def leaky(self) -> bool:
+        """The choice of weights saw what the test is like."""
+        return self.values["protocol"] == "paper" and self.values["dataset"] not in WITHOUT_LEAK
+
+    @property
+    def as_published(self) -> bool:
+        """Trained by the paper's recipe, as long as the paper's, on all images, and tested on the published set."""
+        return self.recipe == "paper" and not self.shortened and not self.regenerated
+
+    @property
+    def commits(self) -> tuple[str, ...]:
+        """Of the code that computed it: more than one where the run was resumed after a change."""
+        later = (resumed["environment"]["commit"] for resumed in self.values.get("resumed", []))
+        return tuple(dict.fromkeys((str(self.values["commit"]), *later)))
 
     @property
     def shortened(self) -> bool:
@@ -108,6 +132,7 @@ def record_of_run(cell: Cell, run: Path, command: str) -> Record:
             "command": command,
             "commit": config["environment"]["commit"],
             "versions": config["environment"],
+            "resumed": result.get("resumed", []),
             "config": config,
         }
     )
@@ -151,13 +176,14 @@ def differences(made: dict[str, Any], asked: TrainConfig, settings: Iterable[str
 def find_record(records: list[Record], cell: Cell, config: TrainConfig) -> Record | None:
     """The record of this cell and seed; raises RunError where it was made with other settings."""
     for record in records:
-        if record.cell != cell or record.values["seed"] != config.seed:
+        other = record.cell != cell or record.values["seed"] != config.seed
+        if other or not still_counts(record.values["dataset"]):
             continue
         differing = differences(record.values["config"], config, ("protocol", "most_images"))
         if differing:
             raise RunError(
                 f"{record.file_name} was made with {', '.join(differing)}: "
-                "choose another --out, or move the record away to make it again"
+                "choose another --out and --runs, or move the record and its run away to make it again"
             )
         return record
     return None

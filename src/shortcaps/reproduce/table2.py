@@ -192,11 +192,12 @@ def write_table2(table: Table2, folder: Path) -> tuple[Path, Path]:
         title=TITLE,
         command="shortcaps reproduce table2",
         notes=[
-            "The paper measured on a TITAN V and does not say what its times are of; ours are medians on "
+            "The paper measured training on 28x28 images on a TITAN V and does not say of how many; ours are medians on "
             f"{table.device} ({table.machine['processor'] if table.device == 'cpu' else table.machine['device']}, {table.machine['threads']} threads, "
             f"torch {table.machine['torch']}, commit {table.machine['commit']}), "
             f"batch {table.batch}, path {table.path}. Hardware differs, so only ratios can be compared.",
-            "The paper's memory is that of a whole process; ours is what a step needs above the process's start.",
+            "Ours is the memory that a step needs above the process's start. The paper does not say what its figure takes in; that "
+            "it hardly differs between networks suggests a whole process.",
         ],
         sentences=sentences(table),
         parts=[

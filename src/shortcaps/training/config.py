@@ -60,6 +60,10 @@ RECIPES: dict[str, Recipe] = {
 }
 
 
+OWN_SETTINGS: dict[str, dict[str, Any]] = {"sabour": {"lr": 1e-3, "loss": "margin"}}
+"""By network, what its authors say instead of the recipe: without batch norm, this one does not stand a recipe's higher rate."""
+
+
 @dataclass(frozen=True)
 class TrainConfig:
     """Everything that decides what a run computes. Written to the run as it took effect."""
@@ -131,7 +135,8 @@ class TrainConfig:
     def effective_recipe(self) -> Recipe:
         """The recipe with what the config says instead, and of its routing settings those that matter here."""
         changes = {name: getattr(self, name) for name in ("epochs", "batch_size", "lr", "loss", "placement")}
-        recipe = replace(RECIPES[self.recipe], **{name: value for name, value in changes.items() if value is not None})
+        changes = {name: value for name, value in changes.items() if value is not None}
+        recipe = replace(RECIPES[self.recipe], **(OWN_SETTINGS.get(self.model, {}) | changes))
         settings = {} if self.model in BASELINES else recipe.routing_settings
         own = {routing: values for routing, values in settings.items() if routing == self.routing}
         return replace(recipe, routing_settings=own)

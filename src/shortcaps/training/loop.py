@@ -271,7 +271,16 @@ class Trainer:
             self.display.say("no checkpoint to go on from: beginning anew")
             return
         self.state.restore(checkpoint)
+        self.note_environment()
         self.display.say(f"going on after step {self.state.step} of {self.steps}")
+
+    def note_environment(self) -> None:
+        """Where a run goes on under another commit, version or number of threads, its result says so."""
+        resumed = self.state.progress.setdefault("resumed", [])  # older runs have none
+        before = resumed[-1]["environment"] if resumed else self.run.read_config().get("environment")
+        now = describe_environment()
+        if now != before:
+            resumed.append({"after_step": self.state.step, "environment": now})
 
     def save(self) -> None:
         if self.fabric.is_global_zero:
@@ -430,6 +439,7 @@ def finish(trainer: Trainer) -> TrainingResult:
         "validation_error": state.progress["best_error"],
         "training_seconds": round(result.seconds, 1),
         "parameters": sum(p.numel() for p in model.parameters()),
+        "resumed": state.progress.get("resumed", []),
     }
     run.write_json("result.json", record)
     write_report(run.path, model, test_data, test, run.read_config(), record)

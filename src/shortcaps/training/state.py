@@ -32,6 +32,7 @@ class State:
             "losses": [],
             "correct": 0,
             "seen": 0,
+            "resumed": [],
         }
 
     @property
