@@ -9,6 +9,7 @@ import subprocess
 import sys
 import types
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -295,6 +296,19 @@ def test_training_brings_neither_the_full_trainer_nor_torchvision() -> None:
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
+
+
+def test_a_routing_or_network_gets_the_rate_it_stands_unless_somebody_asks_for_another() -> None:
+    def rate(**settings: Any) -> float:
+        return TrainConfig(**settings).effective_recipe.lr
+
+    fast = RECIPES["fast"].lr
+    assert rate(routing="fuzzy") == rate(model="cnn-23k") == fast
+    assert rate(routing="attention") == rate(routing="dynamic") < fast
+    assert rate(routing="attention", lr=0.5) == 0.5
+    assert rate(routing="attention", recipe="paper") == RECIPES["paper"].lr
+    assert TrainConfig(model="sabour").effective_recipe.loss == "margin"
+    assert TrainConfig(model="sabour", loss="spread").effective_recipe.loss == "spread"
 
 
 def test_schedules() -> None:

@@ -11,7 +11,7 @@ import typer
 
 from shortcaps.cli.app import app, console
 from shortcaps.models import BASELINES
-from shortcaps.training.config import RECIPES, RunError, TrainConfig, read_toml
+from shortcaps.training.config import HIGHEST_LR, RECIPES, RunError, TrainConfig, read_toml
 
 
 def _setting(name: str, *flags: str) -> Any:
@@ -21,6 +21,7 @@ def _setting(name: str, *flags: str) -> Any:
     return typer.Option(*flags, help=setting.metadata["help"].capitalize() + "." + default, show_default=False)
 
 
+RATES_HELP = ", ".join(f"{name} {rate:g}" for name, rate in HIGHEST_LR.items())
 RECIPES_HELP = "\n".join(
     f"- **{name}**: {recipe.epochs} epochs, batch {recipe.batch_size}, lr {recipe.lr:g} ({recipe.schedule}), "
     f"{recipe.loss} loss"
@@ -35,6 +36,8 @@ RECIPES_HELP = "\n".join(
 Recipes:
 
 {RECIPES_HELP}
+
+Highest lr unless `--lr` says otherwise: {RATES_HELP}.
 
 Settings may stand in a TOML file (`--config`), in which case flags win over it.
 

@@ -17,6 +17,8 @@ from shortcaps.training.run import read_run_config
 
 TAKEN_FROM_DATA = {"affnist-regenerated": "affnist"}
 """Data sets that stand in a column of another name, marked as what they are."""
+SETTINGS_BY_NETWORK = ("lr", "routing_settings")
+"""What a recipe sets for each routing and network."""
 WITHOUT_LEAK = ("mnist",)
 """Data sets on which the paper's protocol shows the choice of weights nothing of the test."""
 
@@ -56,10 +58,18 @@ class Record:
 
     @property
     def conditions(self) -> tuple[object, ...]:
-        """What must be equal for two records to be compared or averaged, beside the network: data, protocol, training."""
-        recipe = {name: value for name, value in self.values["config"]["recipe"].items() if name != "routing_settings"}
+        """What must be equal for two networks to be compared: data, protocol, and the recipe but for what it has by network."""
+        recipe = {
+            name: value for name, value in self.values["config"]["recipe"].items() if name not in SETTINGS_BY_NETWORK
+        }
         trial = self.values["config"]["train"]["most_images"]
-        return self.values["dataset"], self.values["protocol"], trial, json.dumps(recipe, sort_keys=True)
+        return self.values["dataset"], self.values["protocol"], trial, self.recipe, json.dumps(recipe, sort_keys=True)
+
+    @property
+    def repetition(self) -> tuple[object, ...]:
+        """What is equal in two runs of one network that differ in nothing but their seed."""
+        own = {name: self.values["config"]["recipe"][name] for name in SETTINGS_BY_NETWORK}
+        return self.cell, *self.conditions, json.dumps(own, sort_keys=True)
 
     @property
     def regenerated(self) -> bool:
@@ -152,7 +162,7 @@ def read_records(folder: Path) -> list[Record]:
         try:
             record = Record(json.loads(file.read_text()))
             complete = set(NEEDED.split()) <= record.values.keys() and record.file_name == file.name
-            complete = complete and 0 <= record.accuracy <= 1 and bool(record.conditions)
+            complete = complete and 0 <= record.accuracy <= 1 and bool(record.repetition)
         except (ValueError, KeyError, TypeError, AttributeError):
             complete = False
         if not complete:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -67,8 +66,7 @@ def ours(records: Sequence[Record], cell: Cell) -> Ours:
     groups: dict[tuple[object, ...], list[Record]] = {}
     for record in records:
         if record.cell == cell:
-            settings = json.dumps(record.values["config"]["recipe"]["routing_settings"], sort_keys=True)
-            groups.setdefault((*record.conditions, settings), []).append(record)
+            groups.setdefault(record.repetition, []).append(record)
 
     def worth(group: list[Record]) -> tuple[bool, bool, bool, int, int]:
         first = group[0]
@@ -168,7 +166,10 @@ def _seeds(found: Ours) -> str:
 def notes(records: Sequence[Record]) -> list[str]:
     """What a reader must know before quoting anything."""
     said = [f"The paper trained every network for {published.EPOCHS} epochs; ours says its epochs (ep.) in each cell."]
-    said += dict.fromkeys(_training(record) for record in records)
+    trained: dict[tuple[str, str], set[str]] = {}
+    for record in records:
+        trained.setdefault((record.recipe, _training(record)), set()).add(record.cell.routing or record.cell.network)
+    said += [f"Recipe {name} ({', '.join(sorted(who))}): {how}" for (name, how), who in trained.items()]
     settings = {
         f"{routing} with {', '.join(f'{name} {value:g}' for name, value in values.items())}"
         for record in records
@@ -221,7 +222,7 @@ def _training(record: Record) -> str:
         else "affNIST's training digits are shifted within 5 px, as in the paper."
     )
     return (
-        f"Recipe {record.recipe}: batch {recipe['batch_size']}, learning rate {recipe['lr']:g} ({recipe['schedule']}), {recipe['loss']} "
+        f"batch {recipe['batch_size']}, learning rate {recipe['lr']:g} ({recipe['schedule']}), {recipe['loss']} "
         f"loss{averaging}. {placement}"
     )
 

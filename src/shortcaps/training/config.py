@@ -60,8 +60,11 @@ RECIPES: dict[str, Recipe] = {
 }
 
 
-OWN_SETTINGS: dict[str, dict[str, Any]] = {"sabour": {"lr": 1e-3, "loss": "margin"}}
-"""By network, what its authors say instead of the recipe: without batch norm, this one does not stand a recipe's higher rate."""
+HIGHEST_LR: dict[str, float] = {"attention": 8e-3, "dynamic": 8e-3, "sabour": 1e-3}
+"""By routing or network, the highest learning rate it is given unless somebody asks for more. Where poses are squashed sums of votes,
+training at 2e-2 may collapse half-way, all probabilities being 1 (results/LOG.md); Sabour's network has no batch norm either."""
+OWN_LOSS: dict[str, str] = {"sabour": "margin"}
+"""By network, the loss it was made for."""
 
 
 @dataclass(frozen=True)
@@ -133,10 +136,17 @@ class TrainConfig:
 
     @property
     def effective_recipe(self) -> Recipe:
-        """The recipe with what the config says instead, and of its routing settings those that matter here."""
-        changes = {name: getattr(self, name) for name in ("epochs", "batch_size", "lr", "loss", "placement")}
-        changes = {name: value for name, value in changes.items() if value is not None}
-        recipe = replace(RECIPES[self.recipe], **(OWN_SETTINGS.get(self.model, {}) | changes))
+        """The recipe for this routing and network, with what the config says instead."""
+        recipe = RECIPES[self.recipe]
+        what_learns = self.model if self.model in BASELINES else self.routing
+        changes: dict[str, Any] = {
+            "lr": min(recipe.lr, HIGHEST_LR.get(what_learns, recipe.lr)),
+            "loss": OWN_LOSS.get(self.model, recipe.loss),
+        }
+        for name in ("epochs", "batch_size", "lr", "loss", "placement"):
+            if getattr(self, name) is not None:
+                changes[name] = getattr(self, name)
+        recipe = replace(recipe, **changes)
         settings = {} if self.model in BASELINES else recipe.routing_settings
         own = {routing: values for routing, values in settings.items() if routing == self.routing}
         return replace(recipe, routing_settings=own)
