@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
 import shortcaps
+from shortcaps.cli import app
 from shortcaps.explain import TRANSFORMATIONS, equivariance_score, routing_maps, transformed, traverse
 from shortcaps.explain.equivariance import PROBES
 from shortcaps.explain.page import explain, write_explanation
 from shortcaps.models import CapsuleNetwork
 from shortcaps.models.network import ClassCapsules
+from shortcaps.training import TrainConfig, train
+from tests.training.support import pictures
 
 
 def network(**changes: object) -> CapsuleNetwork:
@@ -127,3 +132,13 @@ def test_an_explanation_is_one_page_and_its_pictures(shortcut: bool, tmp_path) -
     names = {file.name for file in (tmp_path / "out").iterdir()}
     assert {"explanation.html", "routing-by-pass.png", "poses.png", "transformations.png"} <= names
     assert math.isclose(float(explanation.found.probabilities.sum()), 1, rel_tol=1e-5)
+
+
+def test_too_few_test_images_give_a_page_without_a_score(tmp_path: Path) -> None:
+    data = pictures(tmp_path / "pictures", per_class=2, size=28)
+    small = {"capsule_channels": (2, 3, 2), "stem_channels": 4}
+    train(TrainConfig(str(data), epochs=1, batch_size=2, network=small), tmp_path / "run")
+    picture = next((data / "test").rglob("*.png"))
+    result = CliRunner().invoke(app, ["explain", str(tmp_path / "run"), str(picture), "--out", str(tmp_path / "out")])
+    assert result.exit_code == 0, result.exception
+    assert (tmp_path / "out" / "explanation.html").is_file()

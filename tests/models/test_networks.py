@@ -412,3 +412,10 @@ def test_importing_shortcaps_pulls_in_torch_only() -> None:
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
+
+
+def test_the_summary_says_which_path_a_routing_of_ones_own_takes() -> None:
+    class Own(shortcaps.routing.Fuzzy):
+        """Known to nobody's native code."""
+
+    assert shortcaps.create_model(routing=Own()).summary().path.startswith("factored")

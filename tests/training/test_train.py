@@ -142,7 +142,7 @@ MISTAKES = {
     "too many devices": (["--devices", "999"], "devices 999 are more than there are: this machine has"),
     "too small images": (["--image-size", "9"], "image_size 9 is too small: capsule layer 2"),
     "unwritable": (["--out", "/proc/nothing/run"], "/proc/nothing/run cannot be written to"),
-    "nothing to resume": (["--resume", "/nowhere"], "/nowhere is not a run directory: it has no config.json"),
+    "nothing to resume": (["--resume", "/nowhere"], "/nowhere is not a run directory: there is no such folder"),
     "no such config": (["--config", "/nowhere.toml"], "/nowhere.toml does not exist"),
 }
 
@@ -164,6 +164,7 @@ def test_a_mistake_gets_one_line_and_exit_code_two(
     assert printed.out == ""
     assert printed.err.startswith(f"shortcaps: {message}")
     assert len(printed.err.strip().splitlines()) == 1
+    assert not (tmp_path / "run").exists(), "nothing is left of a run that was never begun"
 
 
 def test_an_existing_run_is_neither_overwritten_nor_resumed_as_another(run: Path) -> None:

@@ -21,13 +21,13 @@ from shortcaps.training.config import RunError, TrainConfig
 
 Examples:
 
-    shortcaps evaluate runs/mnist-baseline-fuzzy
+    shortcaps evaluate mnist-baseline-fuzzy
 
     shortcaps evaluate runs/affnist-baseline-fuzzy --data affnist --json
 """,
 )
 def evaluate_command(
-    run: Annotated[Path, typer.Argument(help="A run directory.")],
+    run: Annotated[Path, typer.Argument(help="A run directory, or a network that comes with shortcaps.")],
     data: Annotated[
         str | None, typer.Option(help="A data set. [default: the one it was trained on]", show_default=False)
     ] = None,
@@ -52,9 +52,10 @@ def evaluate_command(
     from rich.table import Table
 
     from shortcaps.evaluate import evaluate
+    from shortcaps.pretrained import find_run
     from shortcaps.training.run import read_run_config
 
-    config = read_run_config(run)
+    config = read_run_config(find_run(run))
     trained = TrainConfig.from_dict(config["train"])
     name = data or trained.data
     given = {

@@ -17,8 +17,8 @@ from shortcaps.training.config import HIGHEST_LR, RECIPES, RunError, TrainConfig
 def _setting(name: str, *flags: str) -> Any:
     """An option whose help is that of the config's field, and whose default is said there."""
     setting = next(setting for setting in fields(TrainConfig) if setting.name == name)
-    default = "" if setting.default in (None, False) else f" [default: {setting.default}]"
-    return typer.Option(*flags, help=setting.metadata["help"].capitalize() + "." + default, show_default=False)
+    default = "" if setting.default is None or setting.default is False else f" [default: {setting.default}]"
+    return typer.Option(*flags, help=setting.metadata["help"] + "." + default, show_default=False)
 
 
 RATES_HELP = ", ".join(f"{name} {rate:g}" for name, rate in HIGHEST_LR.items())

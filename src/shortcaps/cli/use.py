@@ -134,7 +134,7 @@ def explain_command(
 
     predictor = Predictor(run)
     if not picture.is_file():
-        raise DataError(f"{picture} does not exist")
+        raise DataError(f"{picture} {'is a folder: give one picture' if picture.is_dir() else 'does not exist'}")
     try:
         image = predictor.read(picture, invert=invert)
     except DataError as reason:
@@ -147,7 +147,7 @@ def explain_command(
         try:
             images = _data_of(predictor.config, "test")
             score = equivariance_score(predictor.model, images.view(images.images[: max(4, score_images)]))
-        except DataError as reason:
+        except (DataError, ValueError) as reason:  # no test images, or too few
             tell(f"no equivariance score: {reason}")
     number = None if class_name is None else names.index(class_name)
     explanation = explain(predictor.model, image, class_number=number, score=score)

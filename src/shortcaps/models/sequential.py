@@ -94,4 +94,4 @@ class SequentialNetwork(CapsuleNetwork):
                     ),
                 )
             )
-        return Summary.of(self, rows, describe_path(self.path))
+        return Summary.of(self, rows, describe_path(self.path, self.routing))

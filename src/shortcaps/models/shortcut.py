@@ -120,4 +120,4 @@ class ShortcutNetwork(CapsuleNetwork):
                     multiply_adds=routing_multiply_adds(votes, size, sweeps),
                 )
             )
-        return Summary.of(self, rows, describe_path(self.path))
+        return Summary.of(self, rows, describe_path(self.path, self.routing))

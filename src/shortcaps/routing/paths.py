@@ -6,9 +6,9 @@ from torch import Tensor
 
 import shortcaps.routing.kernels.local_op
 import shortcaps.routing.kernels.route_op  # noqa: F401  (these two register the operators)
-from shortcaps.routing.base import full_precision
+from shortcaps.routing.base import Routing, full_precision
 from shortcaps.routing.factored import FactoredVotes
-from shortcaps.routing.fused import FusedVotes
+from shortcaps.routing.fused import KINDS, FusedVotes
 from shortcaps.routing.kernels import library
 from shortcaps.routing.votes import DenseVotes, Votes, at_least_float32
 
@@ -45,8 +45,10 @@ def runs_natively(path: str, *tensors: Tensor) -> bool:
     return path in ("auto", "fused") and library.takes(*tensors)
 
 
-def describe_path(path: str) -> str:
-    """Which path runs on this machine's CPU, in words."""
+def describe_path(path: str, routing: Routing) -> str:
+    """Which path runs on this machine's CPU with this routing, in words."""
     if path == "auto":
         path = "fused" if library.IS_THERE else "factored"
+    if path == "fused" and type(routing) not in KINDS:
+        path = "factored"
     return f"{path} ({library.description()})" if path == "fused" else f"{path} ({PATHS[path]})"

@@ -16,6 +16,7 @@ from safetensors.torch import save as to_safetensors
 from torch import Tensor
 
 from shortcaps.data.cache import sha256_of, written_whole
+from shortcaps.pretrained import pretrained_names
 from shortcaps.training.config import RunError, TrainConfig
 
 FORMAT = 1
@@ -63,8 +64,13 @@ class RunDirectory:
             raise RunError(f"{self.path} cannot be written to ({error.strerror}): choose another --out") from error
 
     def release(self) -> None:
-        if self._lock is not None:
-            self._lock.release()
+        """Lets others have the directory; one that nothing was written to goes away."""
+        if self._lock is None:
+            return
+        self._lock.release()
+        if {file.name for file in self.path.iterdir()} <= {".lock"}:
+            (self.path / ".lock").unlink(missing_ok=True)
+            self.path.rmdir()
 
     def write_json(self, name: str, content: dict[str, Any]) -> None:
         with written_whole(self.path / name) as file:
@@ -150,7 +156,9 @@ def read_tensors(file: Path) -> dict[str, Tensor]:
 def read_run_config(path: Path) -> dict[str, Any]:
     file = path / "config.json"
     if not file.is_file():
-        raise RunError(f"{path} is not a run directory: it has no config.json")
+        why = "it has no config.json" if path.exists() else "there is no such folder"
+        known = f"; networks that come with shortcaps: {', '.join(pretrained_names())}" if not path.exists() else ""
+        raise RunError(f"{path} is not a run directory: {why}{known}")
     try:
         config: dict[str, Any] = json.loads(file.read_text())
     except ValueError as error:
