@@ -240,11 +240,11 @@ def export_command(
             "images": small.images,
         }
         if not as_json:
-            lost = 100 * (small.full_accuracy - small.accuracy)
+            change = 100 * (small.accuracy - small.full_accuracy)
             console.print(
                 f"{small.file}: {small.bytes / 1e3:,.0f} kB, {small.latency_ms:.2f} ms for one image, accuracy "
                 f"{small.accuracy:.2%} instead of {small.full_accuracy:.2%} on {small.images:,} test images "
-                f"({lost:+.2f} points lost)",
+                f"({change:+.2f} points)",
                 highlight=False,
             )
     if as_json:
