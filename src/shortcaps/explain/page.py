@@ -101,12 +101,14 @@ def class_poses(explanation: Explanation) -> Figure:
     lines = -(-count // columns)
     figure = Figure(figsize=(1.0 * columns, 1.25 * lines))
     axes = figure.subplots(lines, columns, squeeze=False)
-    limit = max(float(np.abs(poses).max()), 1e-6)
     for number, axis in enumerate(axes.flat):
         if number >= count:
             axis.set_visible(False)
             continue
+        # Each on its own scale: a loser's numbers may be a hundred times the winner's.
+        limit = max(float(np.abs(poses[number]).max()), 1e-6)
         axis.imshow(poses[number], cmap="RdBu_r", vmin=-limit, vmax=limit)
+        axis.set_xlabel(f"± {limit:.2g}", fontsize=6, labelpad=1)
         probability = float(explanation.found.probabilities[0, number])
         axis.set_title(f"{explanation.class_names[number][:10]}\n{probability:.2f}", fontsize=7, pad=2)
     _bare(axes)
@@ -120,7 +122,7 @@ def transformation_curves(explanation: Explanation) -> Figure:
     """Above: the probability of the class and of its strongest rival. Below: the sixteen numbers of its pose."""
     traversals = explanation.traversals
     figure = Figure(figsize=(2.5 * len(traversals), 4.6))
-    axes = figure.subplots(2, len(traversals), squeeze=False, sharey="row")
+    axes = figure.subplots(2, len(traversals), squeeze=False)
     for column, (name, traversal) in enumerate(traversals.items()):
         probabilities = traversal.probabilities.cpu().numpy()
         others = probabilities.copy()
@@ -165,7 +167,8 @@ def write_explanation(explanation: Explanation, folder: Path, title: str) -> Pat
 CAPTIONS = {
     "routing by pass": "What the class takes from where, summed over channels, laid over the image: green is more than a "
     "capsule's equal share, red is less. Every pass of the routing compares the votes with the class capsules of the pass before.",
-    "poses": "The pose of every class capsule; the title gives its probability, the frame marks the class explained here.",
+    "poses": "The pose of every class capsule, each on its own scale, which stands below it; the title gives its probability, the "
+    "frame marks the class explained here.",
     "transformations": "The image is moved, turned, scaled and sheared. Above, the probability of the class and of its strongest "
     "rival; below, the numbers of its pose, which in an equivariant network follow the image smoothly.",
 }
@@ -201,8 +204,8 @@ def _equivariance(score: EquivarianceScore) -> str:
     }
     return (
         "<p class='soft small'>How much of what a transformation does to the poses is one linear map, the same for all images, "
-        "fitted to half of them and tested on the others: 1 is all of it, 0 no better than a pose that stays as it is.</p>"
-        + table(rows)
+        "fitted to half of them and tested on the others: 1 is all of it, 0 no better than a pose that stays as it is. In the score of "
+        "all together, a transformation counts by how much it moves the poses.</p>" + table(rows)
     )
 
 
