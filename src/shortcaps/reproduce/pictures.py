@@ -144,15 +144,15 @@ def _draw_shortcuts(axes: Axes, model: CapsuleNetwork, columns: int) -> None:
     # The last local block's output is where the class capsules begin: it enters the first shortcut.
     axes.text(
         1.95,
-        bottom + 0.16,
-        f"{plan.classes} class capsules, {size}x{size} poses: first those of\nlocal block {len(plan.capsule_layers)}, then the last shortcut's",
+        bottom + 0.2,
+        f"{plan.classes} class capsules, {size}x{size} poses:\nfirst those of local block {number + 1},\nthen those of shortcut {number + 1}",
         fontsize=8,
         ha="center",
         va="center",
         color=INK,
     )
     axes.text(
-        1.95, bottom - 0.16, f"{passes} times through all shortcuts", fontsize=8, ha="center", va="center", color=SECOND
+        1.95, bottom - 0.2, f"{passes} times through all shortcuts", fontsize=8, ha="center", va="center", color=SECOND
     )
     _arrow(axes, (2.43, bottom), (2.57, bottom), SECOND)
     axes.add_patch(
