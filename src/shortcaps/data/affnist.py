@@ -38,7 +38,7 @@ MIRROR = Mirror("https://www.cs.toronto.edu/~tijmen/affNIST/32x/transformed", su
 def load_affnist(
     split: str, protocol: str, folder: Path | None = None, tell: Tell = say_nothing, *, mirror: Mirror = MIRROR
 ) -> Dataset:
-    training = View((Shift(TRAINING_SHIFT),))
+    anywhere, views_of_each = None, TRANSFORMS_PER_DIGIT
     if split == "train" or (split == "validation" and protocol == "default"):
         images, labels = read_split(MNIST, split, None, tell)
         images = F.pad(images, (PADDING,) * 4)
@@ -46,22 +46,12 @@ def load_affnist(
             # Shifted as in training, once and for all: nothing affine is seen before the test.
             generator = torch.Generator().manual_seed(SEEDS["validation"])
             images = Shift(TRAINING_SHIFT)(images, generator)
-        label = "MNIST on 40x40, shifted"
-        return Dataset(
-            "affnist",
-            label,
-            split,
-            protocol,
-            images,
-            labels,
-            MNIST.class_names,
-            augment=training,
-            augment_anywhere=View((PlaceAnywhere(),)),
-        )
-
-    published = read_published(split, folder, tell, mirror)
-    name, label = ("affnist", "affNIST") if published else ("affnist-regenerated", "affnist-regenerated")
-    images, labels = published or read_regenerated(split, tell)
+        name, label = "affnist", "MNIST on 40x40, shifted"
+        anywhere, views_of_each = View((PlaceAnywhere(),)), 1
+    else:
+        published = read_published(split, folder, tell, mirror)
+        name, label = ("affnist", "affNIST") if published else ("affnist-regenerated", "affnist-regenerated")
+        images, labels = published or read_regenerated(split, tell)
     return Dataset(
         name,
         label,
@@ -70,8 +60,9 @@ def load_affnist(
         images,
         labels,
         MNIST.class_names,
-        augment=training,
-        views_of_each=TRANSFORMS_PER_DIGIT,
+        augment=View((Shift(TRAINING_SHIFT),)),
+        augment_anywhere=anywhere,
+        views_of_each=views_of_each,
     )
 
 

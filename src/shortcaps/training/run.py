@@ -156,9 +156,10 @@ def read_tensors(file: Path) -> dict[str, Tensor]:
 def read_run_config(path: Path) -> dict[str, Any]:
     file = path / "config.json"
     if not file.is_file():
-        why = "it has no config.json" if path.exists() else "there is no such folder"
-        known = f"; networks that come with shortcaps: {', '.join(pretrained_names())}" if not path.exists() else ""
-        raise RunError(f"{path} is not a run directory: {why}{known}")
+        why = "it has no config.json"
+        if not path.exists():
+            why = f"there is no such folder; networks that come with shortcaps: {', '.join(pretrained_names())}"
+        raise RunError(f"{path} is not a run directory: {why}")
     try:
         config: dict[str, Any] = json.loads(file.read_text())
     except ValueError as error:
