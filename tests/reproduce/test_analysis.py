@@ -88,7 +88,10 @@ def test_sentences_on_table_2_follow_the_data() -> None:
     assert "“Attention is lighter than EM” holds in none" in said
     said = " ".join(sentences(table(30, 10, 110)))
     assert "“Shortcut is faster than no shortcut”, baseline network: does not hold" in said
-    assert "“Fuzzy is lighter than EM” holds in none" in said
+    assert "“Fuzzy is lighter than EM” holds in none: 1.10" in said
+    said = " ".join(sentences(table(10, 30, 100)))
+    assert "“Fuzzy is lighter than EM” holds in none (baseline shortcut, " in said
+    assert "expanded sequential: alike within 1%): 1.00" in said
 
 
 def test_a_device_that_is_not_here_is_refused_at_once() -> None:
@@ -108,7 +111,8 @@ def test_table_2_shows_ratios_to_em_beside_the_papers(tmp_path: Path) -> None:
 def test_the_network_is_drawn_with_its_own_numbers() -> None:
     from shortcaps.reproduce.pictures import draw_network
 
-    figure = draw_network(create_model("baseline", routing="em", image_size=40))
+    figure = draw_network(create_model("baseline", routing="em", image_size=40), "baseline")
+    assert figure.axes[0].get_title() == "baseline: shortcut network, em routing"
     words = " ".join(text.get_text() for text in figure.axes[0].texts)
     assert "8 x 4x4 x 18 x 18" in words
     assert "512 votes for" in words  # 8 channels on 8x8 positions

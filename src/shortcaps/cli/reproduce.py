@@ -173,7 +173,7 @@ def figures_command(out: Out = Path("results/figures")) -> None:
     for network in NETWORKS:
         for family in FAMILIES:
             target = out / f"figure2-{network}-{family}.png"
-            save_figure(draw_network(create_model(network, shortcut=family == "shortcut")), target)
+            save_figure(draw_network(create_model(network, shortcut=family == "shortcut"), network), target)
             written.append(target)
     sets = []
     for name in (*DATASETS, STAND_IN):

@@ -75,7 +75,7 @@ def draw_samples(sets: Sequence[tuple[Dataset, Dataset]], *, columns: int = 10) 
     return figure
 
 
-def draw_network(model: CapsuleNetwork) -> Figure:
+def draw_network(model: CapsuleNetwork, name: str) -> Figure:
     """Fig. 2: the layers of this very network with their shapes, and what routes into the class capsules."""
     plan = model.plan
     size = plan.architecture.pose
@@ -93,7 +93,7 @@ def draw_network(model: CapsuleNetwork) -> Figure:
     axes.set_xlim(-0.55, len(boxes) - 0.45)
     axes.set_ylim(-0.75 if not model.shortcut else -2.6, 0.85)
     axes.axis("off")
-    axes.set_title(model.title, fontsize=10, y=0.9)
+    axes.set_title(f"{name}: {model.title}", fontsize=10, y=0.9)
     for column, (name, shape) in enumerate(boxes):
         capsule = column >= 2
         _box(axes, column, 0, name, shape, ACCENT if capsule else FAINT)
