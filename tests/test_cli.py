@@ -35,6 +35,23 @@ def test_a_mistake_gets_one_line_and_exit_code_two() -> None:
     assert result.stderr.startswith("shortcaps: unknown data set 'mnits': choose one of mnist")
     assert len(result.stderr.strip().splitlines()) == 1
     assert run("data", "mnist", "solids", expect=2).stderr.startswith("shortcaps: give one data set, not 2")
+    assert (
+        run("data", "show", expect=2).stderr == "shortcaps: give one data set, not none: `shortcaps data show mnist`\n"
+    )
+
+
+def test_a_mistake_in_usage_gets_one_line_too() -> None:
+    for arguments, said in (
+        (("trian",), "no such command 'trian'. Did you mean 'train'? (see `-c --help`)"),
+        (("train", "--epoks", "3"), "no such option: --epoks"),
+        (("train", "--epochs", "many"), "invalid value for '--epochs': "),
+        (("predict",), "missing argument 'RUN' (see `-c predict --help`)"),
+        (("reproduce", "table1", "--seeds", "0"), "invalid value for '--seeds': "),
+    ):
+        line = run(*arguments, expect=2).stderr
+        assert line.startswith(f"shortcaps: {said}")
+        assert line.count("\n") == 1
+    assert "Usage:" in run(expect=2).stdout
 
 
 def test_help_fits_eighty_columns_and_has_examples() -> None:

@@ -117,15 +117,17 @@ def test_batches_keep_their_order_around_what_is_broken(predictor: Predictor, tm
 def test_predict_prints_a_table_json_or_csv_and_goes_on_after_a_broken_picture(tmp_path: Path) -> None:
     draw().save(tmp_path / "one.png")
     (tmp_path / "two.png").write_bytes(b"\x89PNG\r\n\x1a\nnope")
-    result = run("predict", RUN, str(tmp_path), "--json")
+    result = run("predict", RUN, str(tmp_path), "--json", expect=1)
     good, bad = json.loads(result.stdout)
     assert good["class"] == "1"
     assert abs(sum(good["probabilities"].values()) - 1) < 1e-6
     assert bad["problem"]
     assert "two.png: not an image" in result.stderr
-    rows = list(csv.DictReader(io.StringIO(run("predict", RUN, str(tmp_path), "--csv").stdout)))
+    rows = list(csv.DictReader(io.StringIO(run("predict", RUN, str(tmp_path), "--csv", expect=1).stdout)))
     assert [row["class"] for row in rows] == ["1", ""]
     table = run("predict", RUN, str(tmp_path / "one.png")).stdout  # a long path is folded
     assert "one.png" in "".join(table.split())
-    run("predict", RUN, str(tmp_path / "two.png"), expect=1)
+    alone = run("predict", RUN, str(tmp_path / "two.png"), expect=1).stderr
+    assert alone.startswith("shortcaps: ")
+    assert alone.count("\n") == 1
     assert "is not a run directory" in run("predict", str(tmp_path / "no"), str(tmp_path), expect=2).stderr

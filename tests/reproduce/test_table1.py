@@ -217,6 +217,7 @@ def test_the_report_sets_paper_and_ours_side_by_side_and_marks_what_is_not_the_s
     for text in (markdown, html.unescape(page)):
         assert "70.00ʳˢᵗ, 1 ep." in text
         assert "not on the published set" in text
+        assert " (regenerated)" in text
         assert "placed anywhere on the background; the paper shifts them within 5 px" in text
         assert "2 of the paper's 48 cells were run" in text
         assert (

@@ -185,6 +185,12 @@ def test_a_run_directory_in_use_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="is in use by another process"):
         second.claim(resume=False)
     first.release()
+    assert not first.path.exists(), "a folder that got nothing goes away"
+    second.path.mkdir()
+    second.claim(resume=False)
+    second.release()
+    assert second.path.is_dir(), "but not one that was there before"
+    assert not list(second.path.iterdir())
 
 
 DISK_FULL = """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, cast
 
 import torch
 import typer
@@ -24,12 +24,16 @@ app = typer.Typer(
 )
 console = Console()
 errors = Console(stderr=True)
+# Typer exports only this one of click's mistakes in usage; its base is that of the others, in each version of typer.
+UsageError = cast(type[typer.BadParameter], typer.BadParameter.__bases__[0])
 
 
 def main() -> None:
     """The `shortcaps` command. A mistake of the user's gets one line and exit code 2, a fault while running exit code 1."""
     try:
-        app()
+        sys.exit(app(standalone_mode=False))
+    except UsageError as mistake:
+        _refuse_usage(mistake)
     except (DataError, RunError) as mistake:
         _say_and_exit(str(mistake), 2)
     except RunFault as fault:
@@ -38,9 +42,22 @@ def main() -> None:
         _say_and_exit(f"{fault.filename or 'a file'}: {fault.strerror or fault}", 1)
 
 
-def _say_and_exit(message: str, code: int) -> None:
+def say_what_is_wrong(message: str) -> None:
     errors.print(f"shortcaps: {message}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _say_and_exit(message: str, code: int) -> None:
+    say_what_is_wrong(message)
     sys.exit(code)
+
+
+def _refuse_usage(mistake: typer.BadParameter) -> None:
+    """One line instead of typer's box of five. Without any argument typer has printed the help already."""
+    if type(mistake).__name__ == "NoArgsIsHelpError":
+        sys.exit(mistake.exit_code)
+    command = mistake.ctx.command_path if mistake.ctx else "shortcaps"
+    message = " ".join(mistake.format_message().split())
+    _say_and_exit(f"{message[:1].lower()}{message[1:].rstrip('.')} (see `{command} --help`)", mistake.exit_code)
 
 
 def _version(wanted: bool) -> None:

@@ -72,9 +72,12 @@ def data(
     skip_broken: Annotated[bool, typer.Option("--skip-broken", help="Leave out images that cannot be read.")] = False,
     camera: Annotated[str | None, typer.Option(help="left, right or stereo, for smallnorb and solids.")] = None,
 ) -> None:
-    show, names = words[0] == "show" and len(words) > 1, words[1:] if words[0] == "show" and len(words) > 1 else words
+    show = words[0] == "show"
+    names = words[1:] if show else words
     if len(names) != 1:
-        raise DataError(f"give one data set, not {len(names)}: {' '.join(names)}")
+        raise DataError(
+            f"give one data set, not {len(names) or 'none'}: `shortcaps data {'show ' if show else ''}mnist`"
+        )
     options = {
         name: value
         for name, value in (

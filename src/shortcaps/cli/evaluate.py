@@ -27,7 +27,9 @@ Examples:
 """,
 )
 def evaluate_command(
-    run: Annotated[Path, typer.Argument(help="A run directory, or a network that comes with shortcaps.")],
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", help="A run directory, or a network that comes with shortcaps.")
+    ],
     data: Annotated[
         str | None, typer.Option(help="A data set. [default: the one it was trained on]", show_default=False)
     ] = None,

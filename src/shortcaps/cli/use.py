@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shortcaps.cli.app import app, console, errors, tell
+from shortcaps.cli.app import app, console, say_what_is_wrong, tell
 from shortcaps.environment import best_device
 from shortcaps.training.config import RunError, TrainConfig
 
@@ -34,7 +34,8 @@ INVERT = Annotated[
     help="""Say what is in pictures: files, folders, patterns, or - for standard input.
 
 Pictures may have any size and colour. They are resized as in training; for a network trained on digits, black on white is
-recognised, and a digit is cut out and centred as MNIST's were.
+recognised, and a digit is cut out and centred as MNIST's were. What cannot be read is named, the others are answered, and the
+exit code is 1.
 
 Examples:
 
@@ -69,7 +70,7 @@ def predict_command(
     found = list(predictor.predict(list(sources()), invert=invert, batch_size=batch_size))
     for prediction in found:
         if prediction.problem is not None:
-            errors.print(f"{prediction.source}: {prediction.problem}", markup=False, highlight=False, soft_wrap=True)
+            say_what_is_wrong(f"{prediction.source}: {prediction.problem}")
     if as_json:
         print(json.dumps([prediction.to_dict() for prediction in found], indent=2))
     elif as_csv:
@@ -82,7 +83,7 @@ def predict_command(
             writer.writerow([prediction.source, *best, *rest, prediction.problem or ""])
     else:
         _print_predictions([prediction for prediction in found if prediction.problem is None])
-    if found and all(prediction.problem is not None for prediction in found):
+    if any(prediction.problem is not None for prediction in found):
         sys.exit(1)
 
 

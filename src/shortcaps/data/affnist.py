@@ -68,9 +68,13 @@ def load_affnist(
 
 def published_is_here(split: str) -> bool:
     """Whether the published files lie in the cache, so that nothing needs to be made anew."""
-    place = cache_folder() / "affnist"
-    names = (f"{split}.mat", f"{split}.mat.zip", f"{split}_batches", f"{split}_batches.zip")
-    return any((place / name).exists() for name in names)
+    return any(place.exists() for place in _published_places(cache_folder() / "affnist", split))
+
+
+def _published_places(folder: Path, split: str) -> tuple[Path, Path, Path, Path]:
+    """Where a split may lie: in one file, packed or not; in a folder of 32 batches, packed or not."""
+    single, batches = folder / f"{split}.mat", folder / f"{split}_batches"
+    return single, single.with_suffix(".mat.zip"), batches, batches.with_suffix(".zip")
 
 
 def read_published(split: str, folder: Path | None, tell: Tell, mirror: Mirror) -> tuple[Tensor, Tensor] | None:
@@ -96,18 +100,17 @@ def read_published(split: str, folder: Path | None, tell: Tell, mirror: Mirror) 
     return images, labels
 
 
-def published_files(place: Path, name: str) -> list[tuple[str, bytes]]:
+def published_files(folder: Path, split: str) -> list[tuple[str, bytes]]:
     """Every MATLAB file of a split in a folder: one file or 32 batches, zipped or not."""
-    for single in (place / f"{name}.mat", place / f"{name}.mat.zip"):
+    *singles, batches, packed = _published_places(folder, split)
+    for single in singles:
         if single.is_file():
             data = single.read_bytes()
             return [(single.name, _only_matlab_file(data, single.name) if single.suffix == ".zip" else data)]
-    batches = place / f"{name}_batches"
     if batches.is_dir():
         found = {file.name: file for file in batches.glob("*.mat")}
         _check_batches(found, str(batches))
         return [(f"{batches.name}/{name}", found[name].read_bytes()) for name in BATCHES]
-    packed = place / f"{name}_batches.zip"
     if packed.is_file():
         try:
             with zipfile.ZipFile(packed) as archive:

@@ -26,10 +26,11 @@ def contact_sheet(parts: list[Dataset], target: Path, *, seed: int = 0) -> None:
         bands.append(
             (f"{data.label}: {data.split}, {len(data):,} images, as evaluated ({data.view})", data.view(images), names)
         )
-        if data.split == "train":
-            bands.append(
-                (f"{data.label}: the same after augmentation ({data.augment})", data.augment(images, generator), names)
-            )
+        for augment in (data.augment, data.augment_anywhere) if data.split == "train" else ():
+            if augment is not None:
+                bands.append(
+                    (f"{data.label}: the same after augmentation ({augment})", augment(images, generator), names)
+                )
 
     side = max(max(band[1].shape[-2:]) for band in bands) * SCALE
     cell = max(side, 84)

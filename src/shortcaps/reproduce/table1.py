@@ -247,12 +247,12 @@ def record_grid(records: Sequence[Record]) -> Grid:
         low, high = v["test_accuracy_interval_95"]
         rows.append(
             [
-                record.cell.name.replace("affnist", v["dataset"]) if record.regenerated else record.cell.name,
+                record.cell.name,
                 str(v["seed"]),
                 str(v["epochs"]),
                 f"{100 * record.accuracy:.2f}",
                 f"{100 * low:.2f} – {100 * high:.2f}",
-                f"{v['test_images']:,}",
+                f"{v['test_images']:,}{' (regenerated)' if record.regenerated else ''}",
                 f"{v['parameters']:,}",
                 f"{v['training_seconds'] / 60:.0f}",
                 ", ".join(record.commits),

@@ -49,7 +49,7 @@ def render(
         (f"{test.accuracy:.2%}", f"test accuracy, {low:.2%} – {high:.2%}"),
         (f"{result['parameters']:,}", "parameters"),
         (f"{test.calibration_error:.3f}", "calibration error"),
-        (minutes(result["training_seconds"]), f"training, {len(rows)} epochs"),
+        (minutes(result["training_seconds"]), f"training, {len(rows)} epoch{'' if len(rows) == 1 else 's'}"),
     ]
     if isinstance(model, CapsuleNetwork):
         headline.insert(2, (f"{summary.votes:,}", "votes per image, never built"))

@@ -37,6 +37,7 @@ class RunDirectory:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock: FileLock | None = None
+        self._is_new = False
 
     @property
     def config_file(self) -> Path:
@@ -54,6 +55,7 @@ class RunDirectory:
             )
         if resume and not self.config_file.exists():
             raise RunError(f"{self.path} holds no run to resume: it has no config.json")
+        self._is_new = not self.path.exists()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = FileLock(self.path / ".lock")
@@ -64,13 +66,14 @@ class RunDirectory:
             raise RunError(f"{self.path} cannot be written to ({error.strerror}): choose another --out") from error
 
     def release(self) -> None:
-        """Lets others have the directory; one that nothing was written to goes away."""
+        """Lets others have the directory; one that was made for the run and got nothing goes away."""
         if self._lock is None:
             return
         self._lock.release()
         if {file.name for file in self.path.iterdir()} <= {".lock"}:
             (self.path / ".lock").unlink(missing_ok=True)
-            self.path.rmdir()
+            if self._is_new:
+                self.path.rmdir()
 
     def write_json(self, name: str, content: dict[str, Any]) -> None:
         with written_whole(self.path / name) as file:
