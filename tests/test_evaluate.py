@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from shortcaps.data import Dataset
-from shortcaps.evaluate import evaluate, expected_calibration_error, summarise, wilson_interval
+from shortcaps.evaluate import evaluate, expected_calibration_error, summarise
+from shortcaps.intervals import independent_images, wilson_interval
 
 
 def dataset(labels: list[int], classes: int = 3) -> Dataset:
@@ -24,21 +25,16 @@ def test_confusion_accuracy_and_classes_are_counted() -> None:
     assert found.per_class == pytest.approx((0.5, 0.5, 1.0))
 
 
-@pytest.mark.parametrize(
-    ("correct", "count", "low", "high"),
-    # Wilson (1927); values from the closed form evaluated by hand for n = 10 and from published tables for 0 of 20.
-    [(5, 10, 0.2366, 0.7634), (0, 20, 0.0, 0.1611), (20, 20, 0.8389, 1.0)],
-)
-def test_the_interval_is_wilsons(correct: int, count: int, low: float, high: float) -> None:
-    assert wilson_interval(correct, count) == pytest.approx((low, high), abs=1e-4)
-
-
-def test_views_of_one_original_count_as_one_observation() -> None:
-    answers = torch.nn.functional.one_hot(torch.tensor([0] * 6 + [1] * 2), 3).float()
-    alone, views = (summarise(answers, replace(dataset([0] * 8), views_of_each=count)) for count in (1, 4))
-    assert alone.accuracy == views.accuracy == 0.75
-    assert alone.interval == wilson_interval(6, 8)
-    assert views.interval == wilson_interval(1.5, 2)
+def test_views_of_one_original_are_no_independent_evidence() -> None:
+    answers = torch.nn.functional.one_hot(torch.tensor([0, 0, 0, 1, 0, 0, 1, 1]), 3).float()
+    originals = torch.arange(8) // 2
+    alone, views = (summarise(answers, replace(dataset([0] * 8), originals=of)) for of in (None, originals))
+    assert alone.accuracy == views.accuracy == 0.625
+    assert alone.interval == wilson_interval(5, 8)
+    independent = independent_images(answers.argmax(1) == 0, originals)
+    assert views.interval == wilson_interval(0.625 * independent, independent)
+    nothing = replace(dataset([0], 3), originals=torch.zeros(1)).subset(slice(0))
+    assert summarise(torch.empty(0, 3), nothing).interval == (0.0, 1.0)
 
 
 def test_calibration_error_is_the_weighted_gap_of_its_bins() -> None:

@@ -33,14 +33,14 @@ def describe_environment() -> dict[str, str]:
 
 
 def _commit() -> str:
-    """The commit of a source checkout, with a mark where files differ from it; `-` for an installed package."""
+    """The commit of a source checkout, with a mark where the package differs from it; `-` for an installed package."""
     here = Path(__file__).parent
     try:
         commit = subprocess.run(
             ["git", "rev-parse", "--short=12", "HEAD"], cwd=here, capture_output=True, text=True, check=True
         )
         changed = subprocess.run(
-            ["git", "status", "--porcelain", "-uno"], cwd=here, capture_output=True, text=True, check=True
+            ["git", "status", "--porcelain", "-uno", "--", "."], cwd=here, capture_output=True, text=True, check=True
         )
     except (OSError, subprocess.CalledProcessError):
         return "-"

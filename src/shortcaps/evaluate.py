@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from shortcaps.data import Dataset
+from shortcaps.intervals import independent_images, wilson_interval
 from shortcaps.models import as_probabilities
 
 CALIBRATION_BINS = 15
-CONFIDENCE = 1.959964  # standard deviations of a 95 % interval
 
 
 @dataclass(frozen=True)
@@ -44,16 +43,6 @@ class Evaluation:
             "expected_calibration_error": self.calibration_error,
             "confusion": self.confusion.tolist(),
         }
-
-
-def wilson_interval(correct: float, count: int) -> tuple[float, float]:
-    """The 95 % interval of a proportion, which unlike the plain one stays inside 0–1 and is right near its ends."""
-    if count == 0:
-        return 0.0, 1.0
-    share, z2 = correct / count, CONFIDENCE**2
-    middle = (share + z2 / (2 * count)) / (1 + z2 / count)
-    half = CONFIDENCE / (1 + z2 / count) * math.sqrt(share * (1 - share) / count + z2 / (4 * count**2))
-    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def expected_calibration_error(confidences: Tensor, correct: Tensor, bins: int = CALIBRATION_BINS) -> float:
@@ -92,13 +81,13 @@ def summarise(probabilities: Tensor, data: Dataset) -> Evaluation:
     right = int(confusion.diagonal().sum())
     confidence = as_probabilities(probabilities).amax(1)
     per_class = confusion.diagonal() / confusion.sum(1).clamp_min(1)
-    # Views of one original may all be right or wrong together: they count as one, which is never too sure.
-    originals = -(-len(data) // data.views_of_each)
+    count = len(data)
+    independent = count if data.originals is None else independent_images(predicted == data.labels, data.originals)
     return Evaluation(
         data.label,
-        len(data),
-        right / max(1, len(data)),
-        wilson_interval(right / max(1, len(data)) * originals, originals),
+        count,
+        right / max(1, count),
+        wilson_interval(right / max(1, count) * independent, independent),
         tuple(per_class.tolist()),
         expected_calibration_error(confidence, predicted == data.labels),
         confusion,

@@ -108,6 +108,17 @@ def test_regenerated_affnist_says_so_and_is_the_same_every_time(fake: Path, monk
         file.write_bytes(data)
         assert torch.equal(load("affnist", "test").images, made_again)
     assert test.name == "affnist-regenerated"
+    assert test.originals is not None
+    assert torch.equal(test.originals, torch.arange(TEST).repeat_interleave(32))
+    assert load("affnist", "train").originals is None, "every digit is there once"
+
+
+def test_transforms_of_a_digit_are_found_side_by_side_and_batch_by_batch() -> None:
+    digits = torch.randint(10, (50,), generator=torch.Generator().manual_seed(0))
+    assert torch.equal(affnist.which_digit(digits.repeat_interleave(32)), torch.arange(50).repeat_interleave(32))
+    assert torch.equal(affnist.which_digit(digits.repeat(32)), torch.arange(50).repeat(32))
+    mixed = digits.repeat(32)[torch.randperm(1600, generator=torch.Generator().manual_seed(1))]
+    assert torch.equal(affnist.which_digit(mixed), mixed), "only the class is known"
 
 
 def test_the_random_matrices_are_rotation_shear_and_scaling_within_the_published_ranges() -> None:

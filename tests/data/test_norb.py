@@ -77,6 +77,7 @@ def test_the_default_protocol_holds_out_instances_of_the_training_objects(small_
     assert not hashes[0] & hashes[2]
     assert not hashes[1] & hashes[2]
     assert train.label == "smallNORB, left camera"
+    assert [part.originals.unique().numel() for part in (train, validation, test)] == [20, 5, 25]  # objects
 
 
 def test_the_papers_protocol_validates_on_the_test_file_and_trains_on_all_instances(small_set: Path) -> None:

@@ -221,10 +221,12 @@ def test_the_report_sets_paper_and_ours_side_by_side_and_marks_what_is_not_the_s
         assert "placed anywhere on the background; the paper shifts them within 5 px" in text
         assert "2 of the paper's 48 cells were run" in text
         assert (
-            "In 1 of these 2 our mean is at least the paper's figure. None of the 2 was trained by the paper's recipe"
-            in text
+            "In 1 of the 1 tested on the published images our mean is at least the paper's figure. In 0 of the 1 tested on "
+            "regenerated images our mean is" in text
         )
-        assert "fuzzy with sharpness 4. The paper's λ (sharpness) is 0.1" in text
+        assert "None of the 2 was trained by the paper's recipe and protocol for its 200 epochs" in text
+        assert "fuzzy with sharpness 4." in text
+        assert "The paper's λ (sharpness) is 0.1 for fuzzy routing" in text
     assert (tmp_path / "baseline-shortcut-fuzzy-affnist-regenerated-seed0.json").is_file()
 
 
@@ -234,9 +236,17 @@ def test_only_what_was_trained_and_tested_alike_is_compared(tmp_path: Path) -> N
     assert not any("cnn-23k" in sentence for sentence in sentences(unlike))
     alike = [capsules, made_up(plain, 0.97), made_up(Cell("baseline", "shortcut", "em", "mnist"), 0.97)]
     assert (
-        "On MNIST, against cnn-23k (97.00, 1 parameters, one seed) trained and tested in the same way, the baseline network with "
-        "shortcut (1 parameters): em (one seed) is as good, less than the noise of 0.57; fuzzy (one seed) is 1.00 points better."
+        "On MNIST, against cnn-23k (97.00, 1 parameters, one seed) by the same recipe and protocol, the baseline network with shortcut (1 "
+        "parameters): em (one seed) is as good; fuzzy (one seed) is 1.00 points better, more than the noise of 0.57."
     ) in sentences(alike)
+
+
+def test_noise_is_that_of_the_images_and_of_the_seeds() -> None:
+    one = ours([made_up(FUZZY, 0.98)], FUZZY)
+    assert one.noise == pytest.approx(0.4)  # half of what made_up says the interval is
+    three = ours([made_up(FUZZY, 0.98 + seed / 1000, seed) for seed in range(3)], FUZZY)
+    # Seeds differ by 0.1 points: a standard error of 0.1 / √3, times Student's quantile for two degrees of freedom.
+    assert three.noise == pytest.approx((0.4**2 + (4.303 * 0.1) ** 2 / 3) ** 0.5)
 
 
 def test_what_the_papers_protocol_leaks_is_marked_and_nothing_else(tmp_path: Path) -> None:
@@ -249,7 +259,10 @@ def test_what_the_papers_protocol_leaks_is_marked_and_nothing_else(tmp_path: Pat
 def test_a_figure_equal_to_the_papers_is_not_below_it() -> None:
     dynamic = Cell("baseline", "shortcut", "dynamic", "mnist")
     assert dynamic.published == 99.04
-    assert any("In 1 of these 1 our mean is at least" in sentence for sentence in sentences([made_up(dynamic, 0.9904)]))
+    assert any(
+        "In 1 of the 1 tested on the published images our mean is at least" in sentence
+        for sentence in sentences([made_up(dynamic, 0.9904)])
+    )
 
 
 def test_trial_runs_do_not_hide_a_whole_one() -> None:

@@ -41,7 +41,7 @@ Examples:
 
     shortcaps reproduce table1 --cells baseline/shortcut/fuzzy/affnist
 
-    shortcaps reproduce table1 --cells 'baseline/shortcut/*/mnist,cnn-23k/mnist' --seeds 3 --epochs 5
+    shortcaps reproduce table1 --cells 'baseline/shortcut/*/mnist,cnn-23k/mnist' --seeds 3 --epochs 5 --out trial --runs runs/trial
 
     shortcaps reproduce table1 --report-only
 """,

@@ -38,7 +38,7 @@ MIRROR = Mirror("https://www.cs.toronto.edu/~tijmen/affNIST/32x/transformed", su
 def load_affnist(
     split: str, protocol: str, folder: Path | None = None, tell: Tell = say_nothing, *, mirror: Mirror = MIRROR
 ) -> Dataset:
-    anywhere, views_of_each = None, TRANSFORMS_PER_DIGIT
+    anywhere, originals = None, None
     if split == "train" or (split == "validation" and protocol == "default"):
         images, labels = read_split(MNIST, split, None, tell)
         images = F.pad(images, (PADDING,) * 4)
@@ -47,11 +47,12 @@ def load_affnist(
             generator = torch.Generator().manual_seed(SEEDS["validation"])
             images = Shift(TRAINING_SHIFT)(images, generator)
         name, label = "affnist", "MNIST on 40x40, shifted"
-        anywhere, views_of_each = View((PlaceAnywhere(),)), 1
+        anywhere = View((PlaceAnywhere(),))
     else:
         published = read_published(split, folder, tell, mirror)
         name, label = ("affnist", "affNIST") if published else ("affnist-regenerated", "affnist-regenerated")
         images, labels = published or read_regenerated(split, tell)
+        originals = which_digit(labels)
     return Dataset(
         name,
         label,
@@ -62,8 +63,20 @@ def load_affnist(
         MNIST.class_names,
         augment=View((Shift(TRAINING_SHIFT),)),
         augment_anywhere=anywhere,
-        views_of_each=views_of_each,
+        originals=originals,
     )
+
+
+def which_digit(labels: Tensor) -> Tensor:
+    """The digit that each image was made from. Transforms lie side by side, or batch by batch as in the published files; labels
+    that fit neither leave only the class to go by."""
+    count = len(labels)
+    digits, rest = divmod(count, TRANSFORMS_PER_DIGIT)
+    if not rest and bool((labels.reshape(digits, -1) == labels.reshape(digits, -1)[:, :1]).all()):
+        return torch.arange(count) // TRANSFORMS_PER_DIGIT
+    if not rest and bool((labels.reshape(-1, digits) == labels[:digits]).all()):
+        return torch.arange(count) % digits
+    return labels
 
 
 def published_is_here(split: str) -> bool:

@@ -29,7 +29,7 @@ class Dataset:
     label: what the set is to be called in a report; says so if it was regenerated
     view: how images reach a network in evaluation; augment: how they reach it in training, as published
     augment_anywhere: in training where a recipe has digits placed anywhere on their background; None: no such choice
-    views_of_each: images that show one and the same original, and so are no independent evidence
+    originals: (count,), which digit or object each image shows, where several show the same and so are no independent evidence
     """
 
     name: str
@@ -42,7 +42,7 @@ class Dataset:
     view: View = field(default_factory=View)
     augment: View = field(default_factory=View)
     augment_anywhere: View | None = None
-    views_of_each: int = 1
+    originals: Tensor | None = None
 
     def __post_init__(self) -> None:
         if self.images.dtype != torch.uint8 or self.images.ndim != 4:
@@ -53,6 +53,8 @@ class Dataset:
             raise ValueError(
                 f"labels are {self.labels.dtype} {tuple(self.labels.shape)}: expected one int64 for each image"
             )
+        if self.originals is not None and self.originals.shape != self.labels.shape:
+            raise ValueError(f"originals are {tuple(self.originals.shape)}: expected one for each image")
         if len(self.labels) and not 0 <= int(self.labels.min()) <= int(self.labels.max()) < len(self.class_names):
             raise ValueError(
                 f"labels run from {self.labels.min()} to {self.labels.max()}, with {len(self.class_names)} classes"
@@ -69,7 +71,8 @@ class Dataset:
 
     def subset(self, indices: Tensor | slice) -> Dataset:
         """The same set with these images only."""
-        return replace(self, images=self.images[indices], labels=self.labels[indices])
+        originals = None if self.originals is None else self.originals[indices]
+        return replace(self, images=self.images[indices], labels=self.labels[indices], originals=originals)
 
 
 def check_split_and_protocol(split: str, protocol: str) -> None:

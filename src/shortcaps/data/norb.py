@@ -24,6 +24,7 @@ MAGIC: dict[int, np.dtype] = {
 }
 CLASS_NAMES = ("four-legged animal", "human figure", "aeroplane", "lorry", "car")
 TRAINING_INSTANCES, TEST_INSTANCES = (4, 6, 7, 8, 9), (0, 1, 2, 3, 5)
+INSTANCES = len(TRAINING_INSTANCES + TEST_INSTANCES)
 VALIDATION_INSTANCE = 9
 """Under the default protocol this instance of each category is kept from training."""
 CROP = 32
@@ -151,4 +152,5 @@ def norb_dataset(
         CLASS_NAMES,
         view=View((CentreCrop(CROP),)),
         augment=View((RandomCrop(CROP), BrightnessAndContrast())),
+        originals=(files.categories * INSTANCES + files.info[:, 0])[chosen],
     )

@@ -152,7 +152,10 @@ def run_grid(
             record = record_of_run(job.cell, job.run, job.command)
             tell(f"{job}: {record.accuracy:.2%}, record {write_record(record, out)}")
             done.append(record)
-            finished(record)
+            try:
+                finished(record)
+            except Exception as error:  # the cell is done and recorded, whatever becomes of the report
+                tell(f"the report could not be written: {error}")
         return None
 
     def work(device: int) -> None:

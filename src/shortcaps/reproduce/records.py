@@ -82,8 +82,9 @@ class Record:
 
     @property
     def as_published(self) -> bool:
-        """Trained by the paper's recipe, as long as the paper's, on all images, and tested on the published set."""
-        return self.recipe == "paper" and not self.shortened and not self.regenerated
+        """Trained by the paper's recipe and protocol, as long as the paper's, on all images, and tested on the published set."""
+        as_the_authors = self.values["protocol"] == "paper" or self.values["dataset"] in WITHOUT_LEAK
+        return self.recipe == "paper" and as_the_authors and not self.shortened and not self.regenerated
 
     @property
     def commits(self) -> tuple[str, ...]:

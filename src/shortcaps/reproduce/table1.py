@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import mean, stdev, variance
 from typing import Any
 
-from shortcaps.evaluate import CONFIDENCE
+from shortcaps.intervals import student
 from shortcaps.models import BASELINES, build_network
 from shortcaps.reproduce import published
 from shortcaps.reproduce.cells import PAPER_CELLS, STAND_IN, Cell
@@ -43,12 +43,16 @@ class Ours:
         return f"{self.records[0].values['parameters']:,} parameters"
 
     @property
-    def variance_of_mean(self) -> float:
-        """Of the mean, in points²: how much it owes to which images happen to be in the test, and to the seeds."""
+    def noise(self) -> float:
+        """Half the 95 % interval of the mean in points: what it owes to which images happen to be in the test, and to the
+        seeds. One seed says nothing about others, so then it is the noise of the images alone."""
         intervals = [record.values["test_accuracy_interval_95"] for record in self.records]
-        sampling = mean((100 * (high - low) / 2 / CONFIDENCE) ** 2 for low, high in intervals)
-        seeds = variance(100 * record.accuracy for record in self.records) if len(self.records) > 1 else 0.0
-        return sampling + seeds / len(self.records)
+        images = mean((100 * (high - low) / 2) ** 2 for low, high in intervals)
+        count = len(self.records)
+        if count == 1:
+            return math.sqrt(images)
+        seeds = variance(100 * record.accuracy for record in self.records) / count
+        return math.sqrt(images + student(count - 1) ** 2 * seeds)
 
     def __str__(self) -> str:
         if not self.records:
@@ -118,12 +122,11 @@ def sentences(records: Sequence[Record]) -> Iterator[str]:
     run = {cell: found for cell in PAPER_CELLS if (found := ours(records, cell)).records}
     yield f"{len(run)} of the paper's {len(PAPER_CELLS)} cells were run; an empty cell was not."
     if run:
-        better = sum(round(found.mean, 2) >= (cell.published or 0) for cell, found in run.items())
+        yield " ".join(_beside_the_paper(run))
         alike = sum(found.records[0].as_published for found in run.values())
         yield (
-            f"In {better} of these {len(run)} our mean is at least the paper's figure. {alike or 'None'} of the {len(run)} "
-            f"{'was' if alike < 2 else 'were'} trained by the paper's recipe for its {published.EPOCHS} epochs and tested on the "
-            "published set: the others compare what can be reached, not the same training."
+            f"{alike or 'None'} of the {len(run)} {'was' if alike < 2 else 'were'} trained by the paper's recipe and protocol for its "
+            f"{published.EPOCHS} epochs and tested on the published set: otherwise what can be reached is compared, not the same training."
         )
     for plain_name, network in (("cnn-23k", "baseline"), ("cnn-68k", "expanded")):
         for dataset in DATASETS:
@@ -139,23 +142,31 @@ def sentences(records: Sequence[Record]) -> Iterator[str]:
                 yield _comparison(dataset, network, capsules, plain_name, plain)
 
 
+def _beside_the_paper(run: dict[Cell, Ours]) -> Iterator[str]:
+    """How often we reach the paper, apart for images that are not the paper's."""
+    for regenerated, images in ((False, "the published images"), (True, "regenerated images")):
+        tested = {cell: found for cell, found in run.items() if found.records[0].regenerated == regenerated}
+        if tested:
+            reached = sum(round(found.mean, 2) >= (cell.published or 0) for cell, found in tested.items())
+            yield f"In {reached} of the {len(tested)} tested on {images} our mean is at least the paper's figure."
+
+
 def _comparison(dataset: str, network: str, capsules: dict[str, Ours], plain_name: str, plain: Ours) -> str:
     """Every routing, not the best of them: that would be a choice made on the test."""
     parts = []
     for routing, found in capsules.items():
         difference = found.mean - plain.mean
-        noise = CONFIDENCE * math.sqrt(found.variance_of_mean + plain.variance_of_mean)
-        how = (
-            "as good"
-            if abs(difference) < 0.005
-            else f"{abs(difference):.2f} points {'better' if difference > 0 else 'worse'}"
-        )
-        beyond = "" if abs(difference) > noise else f", less than the noise of {noise:.2f}"
-        parts.append(f"{routing} ({_seeds(found)}) is {how}{beyond}")
+        noise = math.hypot(found.noise, plain.noise)
+        if abs(difference) < 0.005:
+            how = "as good"
+        else:
+            how = f"{abs(difference):.2f} points {'better' if difference > 0 else 'worse'}"
+            how += f", {'more' if abs(difference) > noise else 'less'} than the noise of {noise:.2f}"
+        parts.append(f"{routing} ({_seeds(found)}) is {how}")
     size = next(iter(capsules.values())).parameters
     return (
-        f"On {DATASET_NAMES[dataset]}, against {plain_name} ({plain.mean:.2f}, {plain.parameters}, {_seeds(plain)}) trained and tested in "
-        f"the same way, the {network} network with shortcut ({size}): {'; '.join(parts)}."
+        f"On {DATASET_NAMES[dataset]}, against {plain_name} ({plain.mean:.2f}, {plain.parameters}, {_seeds(plain)}) by the same recipe "
+        f"and protocol, the {network} network with shortcut ({size}): {'; '.join(parts)}."
     )
 
 
@@ -176,14 +187,16 @@ def notes(records: Sequence[Record]) -> list[str]:
         for routing, values in record.values["config"]["recipe"]["routing_settings"].items()
     }
     if settings:
+        said.append(f"Settings of the routings that differ from their defaults: {'; '.join(sorted(settings))}.")
+    if any(record.cell.routing for record in records):
         said.append(
-            f"Settings of the routings that differ from their defaults: {'; '.join(sorted(settings))}. The paper's λ (sharpness) is "
-            "0.1, and EM as published has temperature 1."
+            "The paper's λ (sharpness) is 0.1 for fuzzy routing, our default 1; EM as published has temperature 1, our default too."
         )
-    if any(record.cell.dataset == "affnist" for record in records):
-        said.append(
-            "The interval on affNIST takes the 32 transforms of a digit for one observation, which is never too sure."
-        )
+    said.append(
+        "Intervals are Wilson's, 95 %, for test images as a sample; where several show one digit (affNIST) or one object (smallNORB, "
+        "solids), for as many independent images as the spread between digits or objects says. Noise is half such an interval of a "
+        "difference; with one seed it is that of the images alone, and what another seed would change comes on top."
+    )
     marks = [
         (
             SHORTENED,

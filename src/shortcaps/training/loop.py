@@ -269,6 +269,7 @@ class Trainer:
             self.display.say(complaint)
         if checkpoint is None:
             self.display.say("no checkpoint to go on from: beginning anew")
+            self.note_environment()
             return
         self.state.restore(checkpoint)
         self.note_environment()
