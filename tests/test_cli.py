@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from shortcaps.cli import app
+from shortcaps.data import DataError
+from shortcaps.pretrained import find_run
 from tests.data.test_folder import tree
 
 
@@ -62,3 +67,42 @@ def test_help_fits_eighty_columns_and_has_examples() -> None:
         assert f"shortcaps {command}" in text.split("Examples")[1]
         assert max(map(len, text.splitlines())) <= 80
     assert run("--version").stdout.startswith("shortcaps ")
+
+
+def test_evaluate_looks_for_files_where_training_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The published affNIST stays in the user's folder; without it a regenerated set would take its place."""
+    run_of_old = tmp_path / "run"
+    shutil.copytree(find_run("mnist-baseline-fuzzy"), run_of_old)
+    config = json.loads((run_of_old / "config.json").read_text())
+    config["train"] |= {"data": "affnist", "folder": "/mnt/affnist"}
+    (run_of_old / "config.json").write_text(json.dumps(config))
+    asked: list[dict[str, object]] = []
+
+    def load(name: str, *rest: str, **options: object) -> None:
+        asked.append({"name": name, **options})
+        raise DataError("seen enough")
+
+    monkeypatch.setattr("shortcaps.cli.evaluate.load", load)
+    for more in ([], ["--data", "mnist"], ["--folder", "/other"]):
+        CliRunner().invoke(app, ["evaluate", str(run_of_old), *more])
+    assert [(call["name"], call.get("folder")) for call in asked] == [
+        ("affnist", "/mnt/affnist"),
+        ("mnist", None),
+        ("affnist", "/other"),
+    ]
+
+
+def test_what_is_not_installed_is_named() -> None:
+    def without(module: str, program: str) -> subprocess.CompletedProcess[str]:
+        program = f"import sys; sys.modules[{module!r}] = None\n{program}"
+        return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120)
+
+    said = without("typer", "from shortcaps.__main__ import main; main()")
+    assert said.returncode == 1
+    assert said.stderr.startswith("shortcaps: the command line needs typer, which is not installed: pip install")
+    serve = "from shortcaps.cli import main; sys.argv[1:] = ['serve', 'mnist-baseline-fuzzy']; main()"
+    said = without("uvicorn", serve)
+    assert said.returncode == 1
+    assert said.stderr == "shortcaps: this needs uvicorn, which is not installed: pip install 'shortcaps[all]'\n"
+    said = without("safetensors", "import shortcaps; shortcaps.load('mnist-baseline-fuzzy')")
+    assert "loading a network needs safetensors, which is not installed: pip install 'shortcaps[use]'" in said.stderr

@@ -1,6 +1,20 @@
-"""`python -m shortcaps`."""
+"""`shortcaps`, and `python -m shortcaps`."""
 
-from shortcaps.cli import main
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """The command line, or how to get what it needs: `pip install shortcaps` alone brings the library only."""
+    try:
+        from shortcaps.cli import main as run
+    except ModuleNotFoundError as missing:
+        sys.exit(
+            f"shortcaps: the command line needs {missing.name}, which is not installed: pip install 'shortcaps[all]'"
+        )
+    run()
+
 
 if __name__ == "__main__":
     main()

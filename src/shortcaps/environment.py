@@ -15,8 +15,8 @@ def best_device() -> str:
     return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
 
 
-def describe_environment() -> dict[str, str]:
-    """Versions, commit, machine."""
+def describe_environment(device: str | None = None) -> dict[str, str]:
+    """Versions, commit, machine; and the device that does the work, the best there is unless another is named."""
     from shortcaps.routing.kernels import library
 
     return {
@@ -27,9 +27,15 @@ def describe_environment() -> dict[str, str]:
         "machine": f"{platform.system()} {platform.machine()}",
         "processor": _processor(),
         "threads": str(torch.get_num_threads()),
-        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU",
+        "device": _device_name(device or best_device()),
         "native kernels": library.description(),
     }
+
+
+def _device_name(device: str) -> str:
+    if device.startswith("cuda"):
+        return torch.cuda.get_device_name(device)
+    return "CPU" if device == "cpu" else device
 
 
 def _commit() -> str:

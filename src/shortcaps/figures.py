@@ -21,6 +21,7 @@ matplotlib.rcParams.update(
         "axes.spines.top": False,
         "axes.spines.right": False,
         "svg.fonttype": "none",
+        "text.parse_math": False,  # a class may well be called $1_$5
     }
 )
 

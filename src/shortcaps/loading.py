@@ -39,8 +39,14 @@ def load_network(run: str | Path) -> Network:
     from shortcaps.models import build_network
     from shortcaps.pretrained import find_run
     from shortcaps.training.config import RunError
-    from shortcaps.training.run import RunDirectory, read_run_config, read_tensors
 
+    try:
+        from shortcaps.training.run import RunDirectory, read_run_config, read_tensors
+    except ModuleNotFoundError as missing:
+        raise ModuleNotFoundError(
+            f"loading a network needs {missing.name}, which is not installed: pip install 'shortcaps[use]'",
+            name=missing.name,
+        ) from missing
     path = find_run(run)
     config = read_run_config(path)
     file = RunDirectory(path).weights_file

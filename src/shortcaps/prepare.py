@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 DIGIT_BOX, DIGIT_IMAGE = 20, 28
 # Fainter than this share of the darkest stroke is paper.
 FAINT_INK = 0.2
+# Data sets by the name that a run's config has; a folder of one's own has its path for a name.
+DIGITS = ("mnist", "affnist", "affnist-regenerated")
 
 
 @dataclass(frozen=True)
@@ -46,8 +48,8 @@ class Preparation:
             as_size(data.get("stored_size", image_size)),
             image_size,
             int(network["channels"]),
-            name in ("mnist", "fashion-mnist") or name.startswith("affnist"),
-            name == "mnist" or name.startswith("affnist"),
+            name in (*DIGITS, "fashion-mnist"),
+            name in DIGITS,
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -29,7 +29,7 @@ def tree(root: Path, per_class: int = 10, formats: tuple[str, ...] = ("png", "bm
     return root
 
 
-def test_a_single_tree_is_split_by_a_seed_without_overlap(tmp_path: Path) -> None:
+def test_a_single_tree_is_split_by_content_without_overlap(tmp_path: Path) -> None:
     parts = [load(tree(tmp_path), split) for split in ("train", "validation", "test")]
     assert [len(part) for part in parts] == [24, 3, 3]
     assert parts[0].class_names == ("cats", "dogs", "owls")
@@ -39,6 +39,18 @@ def test_a_single_tree_is_split_by_a_seed_without_overlap(tmp_path: Path) -> Non
     assert torch.equal(parts[0].images, load(tmp_path, "train").images)
     for part in parts:
         assert set(part.labels.tolist()) == {0, 1, 2}
+
+
+def test_pictures_that_come_or_go_turn_no_training_picture_into_a_test_picture(tmp_path: Path) -> None:
+    before = load(tree(tmp_path, 40), "train")
+    for name in ("cats", "dogs", "owls"):
+        (tmp_path / name / "0.png").unlink()
+        for n in range(12):
+            picture(tmp_path / name / f"new-{n}.png", 10_000 + n)
+    trained = set(content_hashes(before.images))
+    assert not trained & set(content_hashes(load(tmp_path, "test").images))
+    still = set(content_hashes(load(tmp_path, "train").images))
+    assert len(trained & still) > 0.9 * len(trained)
 
 
 def test_train_val_test_folders_are_used_as_they_are(tmp_path: Path) -> None:
@@ -109,7 +121,7 @@ def test_folders_that_cannot_be_learned_from_are_refused(tmp_path: Path) -> None
     with pytest.raises(DataError, match="no images for unicorns: add some"):
         load(tmp_path / "empty", "train")
     tree(tmp_path / "few", 2)
-    with pytest.raises(DataError, match="class cats has 2 different images: a seeded split needs at least 3"):
+    with pytest.raises(DataError, match="class cats has 2 different images: dividing them needs at least 3"):
         load(tmp_path / "few", "train")
     tree(tmp_path / "partial/train", 2)
     with pytest.raises(DataError, match="has a train folder but none for test"):

@@ -11,7 +11,15 @@ from typer.testing import CliRunner
 
 import shortcaps
 from shortcaps.cli import app
-from shortcaps.explain import TRANSFORMATIONS, equivariance_score, routing_maps, transformed, traverse
+from shortcaps.data import Dataset
+from shortcaps.explain import (
+    TRANSFORMATIONS,
+    equivariance_score,
+    routing_maps,
+    sample_images,
+    transformed,
+    traverse,
+)
 from shortcaps.explain.equivariance import PROBES
 from shortcaps.explain.page import explain, write_explanation
 from shortcaps.models import CapsuleNetwork
@@ -134,6 +142,27 @@ def test_an_explanation_is_one_page_and_its_pictures(shortcut: bool, tmp_path) -
     assert math.isclose(float(explanation.found.probabilities.sum()), 1, rel_tol=1e-5)
 
 
+def test_a_network_with_one_position_has_a_page_without_maps(tmp_path: Path) -> None:
+    explanation = explain(network(shortcut=False, image_size=20), torch.rand(1, 20, 20))
+    page = write_explanation(explanation, tmp_path / "out", "small").read_text()
+    assert "Last layer by channel" in page
+    assert not (tmp_path / "out" / "routing-by-pass.png").exists()
+
+
+def test_images_for_the_score_come_from_all_over_the_set() -> None:
+    images = torch.arange(100).repeat_interleave(2).to(torch.uint8).reshape(200, 1, 1, 1)
+    labels = torch.arange(200) // 20
+    data = Dataset(
+        "toy", "toy", "test", "default", images, labels, tuple("0123456789"), originals=torch.arange(200) // 2
+    )
+    chosen = (sample_images(data, 60) * 255).round().flatten().tolist()
+    assert len(set(chosen)) == 60, "one view of each original"
+    assert min(chosen) < 20
+    assert max(chosen) > 80
+    assert len(sample_images(data, 150)) == 150, "where there are not enough originals, more than one view"
+    assert len(sample_images(data, 400)) == 200
+
+
 def test_too_few_test_images_give_a_page_without_a_score(tmp_path: Path) -> None:
     data = pictures(tmp_path / "pictures", per_class=2, size=28)
     small = {"capsule_channels": (2, 3, 2), "stem_channels": 4}
@@ -141,4 +170,5 @@ def test_too_few_test_images_give_a_page_without_a_score(tmp_path: Path) -> None
     picture = next((data / "test").rglob("*.png"))
     result = CliRunner().invoke(app, ["explain", str(tmp_path / "run"), str(picture), "--out", str(tmp_path / "out")])
     assert result.exit_code == 0, result.exception
-    assert (tmp_path / "out" / "explanation.html").is_file()
+    assert "no equivariance score: 3 images are too few" in result.stderr
+    assert "quivariance" not in (tmp_path / "out" / "explanation.html").read_text()

@@ -142,6 +142,19 @@ def test_a_local_block_scales_capsules_before_it_uses_them(path: str, memory: st
         torch.testing.assert_close(gradient, expected_gradient)
 
 
+@pytest.mark.parametrize("path", PATHS)
+def test_a_scale_of_another_dtype_shape_or_with_a_gradient_is_no_danger(path: str) -> None:
+    block = LocalBlock(3, 5, (3, 3), path=path).double()
+    maps = torch.randn(2, 4, 3, 4, 6, 7, dtype=torch.float64)
+    scale = torch.rand(2, 3, 6, 7)
+    for ours, expected in zip(block(maps, scale), block(maps, scale.double()), strict=True):
+        torch.testing.assert_close(ours, expected, rtol=0, atol=0)
+    with pytest.raises(ValueError, match=r"scale has shape \(2, 1, 6, 7\): these maps need \(2, 3, 6, 7\)"):
+        block(maps, scale[:, :1])
+    scale = scale.double().requires_grad_()
+    assert torch.autograd.gradcheck(lambda s: block(maps, s), scale)
+
+
 def test_capsule_dropout_does_nothing_outside_training() -> None:
     maps = torch.randn(2, 4, 8, 4, 6, 6)
     assert CapsuleDropout(0.2).eval()(maps) is maps

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 import torch
 
+from shortcaps.environment import best_device
 from shortcaps.models import create_model
 from shortcaps.reproduce import published
 from shortcaps.reproduce.complexity import count_iteration, voting_tensors, write_complexity
@@ -52,8 +54,12 @@ def test_an_operator_that_nobody_has_priced_is_not_overlooked() -> None:
 
 
 def test_complexity_is_written_as_text_page_and_picture(tmp_path: Path) -> None:
-    markdown, page, picture = write_complexity(tmp_path)
+    markdown, page, picture, data = write_complexity(tmp_path)
     assert "Eq. (16) holds exactly" in markdown.read_text()
+    points = json.loads(data.read_text())["growth"]
+    many, few = (next(p for p in points if p["quantity"] == "classes" and p["value"] == value) for value in (200, 10))
+    assert many["shortcut"] == 20 * few["shortcut"]  # every vote of a shortcut is for a class
+    assert f"{few['shortcut']:,} / {few['sequential']:,}" in markdown.read_text()
     assert "<svg" in page.read_text()
     assert picture.read_bytes().startswith(b"\x89PNG")
 
@@ -96,7 +102,9 @@ def test_sentences_on_table_2_follow_the_data() -> None:
 
 def test_a_device_that_is_not_here_is_refused_at_once() -> None:
     said = finish(shortcaps("reproduce", "table2", "--device", "toaster"), expect=2)
-    assert said == "shortcaps: --device toaster is not to be had here: leave it out to take the best there is (cpu)\n"
+    assert said == (
+        f"shortcaps: --device toaster is not to be had here: leave it out to take the best there is ({best_device()})\n"
+    )
 
 
 def test_table_2_shows_ratios_to_em_beside_the_papers(tmp_path: Path) -> None:
@@ -106,6 +114,20 @@ def test_table_2_shows_ratios_to_em_beside_the_papers(tmp_path: Path) -> None:
     memory = next(row for row in grid if row[0].startswith("memory of inference"))
     assert memory[2] == "", "what could not be measured stays empty"
     assert all(file.is_file() for file in write_table2(table(10, 30, 90), tmp_path))
+
+
+def test_sample_images_are_drawn_as_trained_on_and_as_tested() -> None:
+    from shortcaps.data import Dataset
+    from shortcaps.reproduce.pictures import draw_samples
+
+    images, labels = torch.randint(256, (12, 1, 8, 8)).to(torch.uint8), torch.arange(12) % 3
+    train, test = (
+        Dataset("toy", "Toys", split, "default", images, labels, tuple("abc")) for split in ("train", "test")
+    )
+    figure = draw_samples([(train, test)])
+    assert [axis.get_ylabel() for axis in figure.axes if axis.get_ylabel()] == ["Toys\ntraining", "Toys\ntest"]
+    shown = {bytes((axis.images[0].get_array() * 255).round().astype("uint8").data) for axis in figure.axes}
+    assert shown <= {bytes(image.numpy().data) for image in images[:, 0]}
 
 
 def test_the_network_is_drawn_with_its_own_numbers() -> None:

@@ -28,10 +28,10 @@ FUZZY = Cell("baseline", "shortcut", "fuzzy", "mnist")
 TOTAL_ACCURACY, TOTAL_TIME, TOTAL_MEMORY = 4292.77, 33.411, 20180
 
 
-def made_up(cell: Cell, accuracy: float, seed: int = 0, **changes: Any) -> Record:
+def made_up(cell: Cell, accuracy: float, seed: int = 0, recipe: str = "fast", **changes: Any) -> Record:
     """A record that no training made, to test what is done with records."""
-    config = TrainConfig(data=cell.dataset, seed=seed)
-    recipe = {name: getattr(config.effective_recipe, name) for name in config.effective_recipe.__dataclass_fields__}
+    config = TrainConfig(data=cell.dataset, seed=seed, recipe=recipe)
+    settings = {name: getattr(config.effective_recipe, name) for name in config.effective_recipe.__dataclass_fields__}
     values = {
         "network": cell.network,
         "shortcut": None if cell.family is None else cell.family == "shortcut",
@@ -48,9 +48,9 @@ def made_up(cell: Cell, accuracy: float, seed: int = 0, **changes: Any) -> Recor
         "training_seconds": 1,
         "commit": "-",
         "command": "none",
-        "config": {"train": config.to_dict(), "recipe": recipe},
+        "config": {"train": config.to_dict(), "recipe": settings},
     }
-    recipe["epochs"] = changes.get("epochs", recipe["epochs"])
+    settings["epochs"] = changes.get("epochs", settings["epochs"])
     return Record(values | changes)
 
 
@@ -254,6 +254,17 @@ def test_what_the_papers_protocol_leaks_is_marked_and_nothing_else(tmp_path: Pat
     assert "ᵖ" in str(ours([made_up(smallnorb, 0.9, protocol="paper")], smallnorb))
     assert "ᵖ" not in str(ours([made_up(smallnorb, 0.9)], smallnorb))
     assert "ᵖ" not in str(ours([made_up(FUZZY, 0.9, protocol="paper")], FUZZY)), "MNIST's two protocols are the same"
+
+
+def test_only_the_papers_training_on_the_papers_images_is_called_so() -> None:
+    affnist = Cell("baseline", "shortcut", "fuzzy", "affnist")
+    whole: dict[str, Any] = {"recipe": "paper", "epochs": 200}
+    assert made_up(FUZZY, 0.9, **whole).as_published
+    assert not made_up(FUZZY, 0.9, epochs=200).as_published, "another recipe"
+    assert not made_up(FUZZY, 0.9, recipe="paper", epochs=12).as_published, "too short"
+    assert made_up(affnist, 0.9, protocol="paper", **whole).as_published
+    assert not made_up(affnist, 0.9, **whole).as_published, "selected otherwise"
+    assert not made_up(affnist, 0.9, protocol="paper", dataset="affnist-regenerated", **whole).as_published
 
 
 def test_a_figure_equal_to_the_papers_is_not_below_it() -> None:

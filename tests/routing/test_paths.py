@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import warnings
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from shortcaps.models import create_model
 from shortcaps.routing import EM, Fuzzy, Routing
 from shortcaps.routing.fused import KINDS
 from shortcaps.routing.kernels.library import RoutingProblem, native
@@ -203,7 +205,6 @@ def test_python_and_the_library_agree_on_what_is_kept_for_the_way_back(kind: int
         problem = RoutingProblem(
             kind=kind, iterations=iterations, batch=4, groups=2, members=3, outputs=outputs, rows=rows, cols=cols
         )
-        problem.fuzziness = 2.0
         assert library.shortcaps_route_state_size(problem) == state_size(kind, iterations, outputs, rows * cols)
 
 
@@ -251,7 +252,17 @@ def test_without_the_native_library_everything_runs_and_says_so() -> None:
     shape, path, refusal = result.stdout.splitlines()
     assert shape == "torch.Size([1, 10])"
     assert path == "path: factored (votes never built; runs wherever PyTorch runs)"
-    assert refusal.startswith("path 'fused' needs the native library, which is not built")
+    assert refusal.startswith("path 'fused' needs the native library, which is switched off by SHORTCAPS_NO_NATIVE")
+
+
+@NATIVE
+def test_a_traced_network_computes_and_does_not_remember() -> None:
+    model = create_model().eval()
+    first, second = torch.rand(2, 2, 1, 28, 28)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the tracer says that shapes are taken as they are
+        traced = torch.jit.trace(model, first)
+        torch.testing.assert_close(traced(second), model(second))
 
 
 @NATIVE

@@ -85,6 +85,11 @@ def test_an_input_that_does_not_exist_has_no_say(routing: str) -> None:
             ValueError,
             "activations have shape (1, 3): these votes need (1, 5)",
         ),
+        (
+            lambda: shortcaps.route(torch.randn(1, 5, 3, 2, 2), start=torch.empty(1, 3, 2, 2, device="meta")),
+            ValueError,
+            "start is on meta, but the votes are on cpu: bring them together",
+        ),
         (lambda: make_routing("fuzzy", fuzziness=float("inf")), ValueError, "fuzziness m_f = inf is too large"),
         (lambda: make_routing("em", floor=0.0), ValueError, "floor 0.0 is too small: it must be above 0"),
         (lambda: make_routing("em", iterations=1.5), ValueError, "iterations 1.5 is too small"),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import copy
 import io
 import random
 import time
 import zlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -259,3 +261,10 @@ def test_a_network_without_pose_capsules_is_not_served(tmp_path: Path) -> None:
     train(TrainConfig(str(data), "cnn-23k", epochs=1, image_size=20), tmp_path / "run")
     with pytest.raises(RunError, match="which has no pose capsules"):
         create_app(Predictor(tmp_path / "run"))
+
+
+def test_a_network_for_two_cameras_is_not_served(predictor: Predictor) -> None:
+    stereo = copy.copy(predictor)
+    stereo.preparation = replace(predictor.preparation, channels=2)
+    with pytest.raises(RunError, match="this network takes 2 channels, and a picture has 1 or 3: it cannot be served"):
+        create_app(stereo)

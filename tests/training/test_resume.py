@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from shortcaps.training import loop
-from shortcaps.training.config import TrainConfig
+from shortcaps.training.config import RunError, TrainConfig
 from shortcaps.training.loop import train
 from shortcaps.training.run import Checkpoint, RunDirectory
 from tests.training.support import finish, pictures, settings_file, shortcaps
@@ -181,6 +181,33 @@ def test_a_run_that_goes_on_under_another_commit_says_so(tmp_path: Path, monkeyp
     now = loop.describe_environment()
     monkeypatch.setattr(loop, "describe_environment", lambda: now | {"commit": "another"})
     assert resumed() == [(3, "another")]
+
+
+def test_a_run_begun_anew_under_another_commit_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = TrainConfig(str(pictures(tmp_path / "pictures", per_class=8, size=28)), "cnn-23k", epochs=1, batch_size=8)
+    train(config, tmp_path / "run")
+    for file in (tmp_path / "run").glob("checkpoint-*"):
+        file.unlink()  # killed before the first
+    now = loop.describe_environment()
+    monkeypatch.setattr(loop, "describe_environment", lambda: now | {"commit": "another"})
+    train(config, tmp_path / "run", resume=True)
+    (noted,) = json.loads((tmp_path / "run" / "result.json").read_text())["resumed"]
+    assert (noted["after_step"], noted["environment"]["commit"]) == (0, "another")
+
+
+def test_a_run_is_not_resumed_with_other_images(tmp_path: Path) -> None:
+    data = pictures(tmp_path / "pictures", per_class=8, size=28)
+    config = TrainConfig(str(data), "cnn-23k", epochs=1, batch_size=8)
+    train(config, tmp_path / "run")
+    next((data / "test").rglob("*.png")).unlink()
+    train(config, tmp_path / "run", resume=True)  # what is tested on may change
+    next((data / "val").rglob("*.png")).unlink()
+    with pytest.raises(
+        RunError, match=r"pictures \(validation\) are not those that .* was begun with: bring them back"
+    ):
+        train(config, tmp_path / "run", resume=True)
+    said = finish(shortcaps("evaluate", tmp_path / "run"))
+    assert "has changed since this network was trained: some of its images may have been trained on" in said
 
 
 def test_refused_checkpoints_do_not_push_out_good_ones(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Peak memory of one case, in a process of its own: `python -m shortcaps.bench.memory CASE DEVICE`, CASE being JSON."""
+"""Peak memory of one case, in a process of its own: `python -m shortcaps.bench.memory JOB`, JOB being JSON."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from shortcaps.bench.cases import Case
@@ -15,10 +16,12 @@ from shortcaps.bench.cases import Case
 _GIVE_BACK = {"MALLOC_MMAP_THRESHOLD_": str(128 * 1024)}
 
 
-def measure_memory(case: Case, device: str = "cpu", *, training: bool = True) -> int | None:
+def measure_memory(
+    case: Case, device: str = "cpu", *, training: bool = True, tell: Callable[[str], None] = lambda message: None
+) -> int | None:
     """Bytes above what the process held before it made the network, at the highest, over two steps.
 
-    None where they cannot be had: no such counter on this system, or the case does not fit into the machine at all.
+    None where they cannot be had: no such counter on this system, or the case does not fit into the machine at all. Why is told.
     """
     job = json.dumps({**case.to_dict(), "training": training, "device": device})
     result = subprocess.run(
@@ -28,7 +31,11 @@ def measure_memory(case: Case, device: str = "cpu", *, training: bool = True) ->
         text=True,
         check=False,
     )
-    return int(result.stdout) if result.returncode == 0 and result.stdout.strip().isdigit() else None
+    if result.returncode == 0 and result.stdout.strip().isdigit():
+        return int(result.stdout)
+    why = (result.stderr.strip().splitlines() or [f"it ended with {result.returncode}"])[-1]
+    tell(f"the memory of {case} could not be measured: {why}")
+    return None
 
 
 def _resident_peak() -> int:
@@ -47,14 +54,14 @@ def _main(job: str) -> None:
     case = Case(**settings)
     torch.ones(8).sum()  # what PyTorch sets up for itself on first use is not the network's
     if device.startswith("cuda"):
-        torch.cuda.reset_peak_memory_stats()
+        torch.cuda.reset_peak_memory_stats(device)
     else:
         Path("/proc/self/clear_refs").write_text("5")
     before = 0 if device.startswith("cuda") else _resident_peak()
     step = case.training_step(device) if training else case.inference(device)
     for _ in range(2):
         step()
-    print(torch.cuda.max_memory_allocated() if device.startswith("cuda") else _resident_peak() - before)
+    print(torch.cuda.max_memory_allocated(device) if device.startswith("cuda") else _resident_peak() - before)
 
 
 if __name__ == "__main__":

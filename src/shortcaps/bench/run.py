@@ -66,7 +66,7 @@ def run_benchmark(
     held: dict[Case, int | None] = {}
     for case in wanted if memory else ():
         tell(f"memory of {case}")
-        held[case] = measure_memory(case, device)
+        held[case] = measure_memory(case, device, tell=tell)
     every = [*backbones, *wanted]
     tell("preparing")
     product, multiply_adds = matrix_product(device)
@@ -102,7 +102,7 @@ def run_benchmark(
             )
         )
     alone = _latency(wanted, device, tell) if latency else {}
-    return Report(describe_environment(), device, rounds, peak, results, alone)
+    return Report(describe_environment(device), device, rounds, peak, results, alone)
 
 
 def _latency(cases: list[Case], device: str, tell: Callable[[str], None]) -> dict[str, float]:

@@ -84,7 +84,7 @@ def measure_scaling(
         memory = {}
         for key, case in cases.items():
             tell(f"memory with {quantity} {key[1]}, {key[0]}")
-            memory[key] = measure_memory(case, device)
+            memory[key] = measure_memory(case, device, tell=tell)
         times = time_interleaved(
             {key: case.training_step(device) for key, case in cases.items()},
             rounds,

@@ -54,7 +54,7 @@ def _seconds(step: Step, repeats: int, device: str) -> float:
 def wait_for(device: str) -> None:
     """Until an accelerator has done what it was told."""
     if device.startswith("cuda"):
-        torch.cuda.synchronize()
+        torch.cuda.synchronize(device)
     elif device.startswith("mps"):
         torch.mps.synchronize()
 

@@ -38,6 +38,8 @@ def main() -> None:
         _say_and_exit(str(mistake), 2)
     except RunFault as fault:
         _say_and_exit(str(fault), 1)
+    except ModuleNotFoundError as missing:
+        _say_and_exit(f"this needs {missing.name}, which is not installed: pip install 'shortcaps[all]'", 1)
     except OSError as fault:
         _say_and_exit(f"{fault.filename or 'a file'}: {fault.strerror or fault}", 1)
 

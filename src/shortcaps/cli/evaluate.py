@@ -70,12 +70,15 @@ def evaluate_command(
     }
     flags = {option: value for option, value in given.items() if value is not None}
     # Images are shown to the network as they were in training, as far as the other data set knows the same settings.
-    options = {option: value for option, value in trained.data_options.items() if option in options_of(name)}
-    if name != trained.data:
-        options.pop("folder", None)
-    options |= flags
+    is_own = name == trained.data
+    known = (*options_of(name), "folder") if is_own else options_of(name)
+    options = {option: value for option, value in trained.data_options.items() if option in known} | flags
     model = load_network(run)
     images = load(name, split, protocol or trained.protocol, tell=tell, **options)
+    if is_own and protocol in (None, trained.protocol) and not flags and trained.most_images is None:
+        before = config["data"].get("fingerprints", {}).get(split)  # older runs have none
+        if before not in (None, images.fingerprint()):
+            tell(f"{name} has changed since this network was trained: some of its images may have been trained on")
     shape, expected = images.image_shape, (model.channels, *model.image_size)
     if shape != expected:
         raise RunError(

@@ -129,7 +129,7 @@ def explain_command(
     as_json: Annotated[bool, typer.Option("--json", help="Print figures as JSON, for scripts.")] = False,
 ) -> None:
     from shortcaps.data import DataError
-    from shortcaps.explain import equivariance_score
+    from shortcaps.explain import equivariance_score, sample_images
     from shortcaps.explain.page import explain, write_explanation
     from shortcaps.predict import Predictor
 
@@ -146,8 +146,8 @@ def explain_command(
     score = None
     if score_images:
         try:
-            images = _data_of(predictor.config, "test")
-            score = equivariance_score(predictor.model, images.view(images.images[: max(4, score_images)]))
+            images = sample_images(_data_of(predictor.config, "test"), max(4, score_images))
+            score = equivariance_score(predictor.model, images)
         except (DataError, ValueError) as reason:  # no test images, or too few
             tell(f"no equivariance score: {reason}")
     number = None if class_name is None else names.index(class_name)

@@ -49,7 +49,7 @@ def load(
 
     name: one of `DATASETS`, or the path of a folder with class folders
     split: `train`, `validation` or `test`
-    protocol: `default` never shows validation or test transformations to training or selection; `paper` is the authors'
+    protocol: `default` shows training and selection no rotation, scaling, shear or object of the test; `paper` is the authors'
     folder: where the published files of a named set already lie
     tell: called with a line for each thing worth saying; progress: called with (done, of) while a set is rendered
     options: for a folder of your own `image_size`, `colour`, `skip_broken`; for smallnorb and solids `camera`

@@ -1,4 +1,5 @@
-"""Getting files from the first source that has them, and trusting none: every file is checked by its SHA-256."""
+"""Getting files from the first source that has them, and trusting none: a file is checked by its published SHA-256 or, where there is
+none, by its contents once and by the SHA-256 it had then ever after."""
 
 from __future__ import annotations
 

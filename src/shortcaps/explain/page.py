@@ -30,7 +30,14 @@ class Explanation:
     found: RoutingMaps
     traversals: dict[str, Traversal]
     class_names: tuple[str, ...]
+    has_shortcuts: bool
     equivariance: EquivarianceScore | None = None
+
+    @property
+    def layers(self) -> dict[str, Tensor]:
+        """What routes into the class capsules, by name: maps (batch, passes, channels, height, width)."""
+        names = [f"shortcut {n + 1}" for n in range(len(self.found.maps))] if self.has_shortcuts else ["last layer"]
+        return dict(zip(names, self.found.maps, strict=True))
 
     @property
     def winner(self) -> int:
@@ -44,20 +51,23 @@ def explain(
     classes = None if class_number is None else torch.tensor([class_number], device=image.device)
     found = routing_maps(model, image[None], classes)
     names = model.class_names or tuple(map(str, range(model.classes)))
-    return Explanation(image, found, {name: traverse(model, image, name) for name in TRANSFORMATIONS}, names, score)
+    traversals = {name: traverse(model, image, name) for name in TRANSFORMATIONS}
+    return Explanation(image, found, traversals, names, model.shortcut, score)
 
 
-def maps_by_pass(explanation: Explanation) -> Figure:
+def maps_by_pass(explanation: Explanation) -> Figure | None:
     """A row for each shortcut with more than one position, a column for each pass: coefficients summed over channels, over
-    the image."""
-    blocks = [block for block in explanation.found.over_channels() if _has_positions(block)]
-    passes = max(block.shape[1] for block in blocks)
+    the image. None where there is no such shortcut."""
+    blocks = {name: block.mean(2) for name, block in explanation.layers.items() if _has_positions(block)}
+    if not blocks:
+        return None
+    passes = max(block.shape[1] for block in blocks.values())
     picture = _picture(explanation.image)
     figure = Figure(figsize=(2.1 * (passes + 1), 2.3 * len(blocks)))
     axes = figure.subplots(len(blocks), passes + 1, squeeze=False)
-    for row, block in enumerate(blocks):
+    for row, (name, block) in enumerate(blocks.items()):
         axes[row, 0].imshow(picture, cmap="gray", vmin=0, vmax=255)
-        axes[row, 0].set_ylabel(f"shortcut {row + 1}\n{block.shape[2]}x{block.shape[3]} positions")
+        axes[row, 0].set_ylabel(f"{name}\n{block.shape[2]}x{block.shape[3]} positions")
         for turn in range(passes):
             axes[row, turn + 1].imshow(heat_over(picture, block[0, turn]))
             if row == 0:
@@ -67,9 +77,9 @@ def maps_by_pass(explanation: Explanation) -> Figure:
     return figure
 
 
-def maps_by_channel(explanation: Explanation, shortcut: int) -> Figure:
+def maps_by_channel(explanation: Explanation, layer: str) -> Figure:
     """Every capsule channel of a shortcut by itself, in the last pass: maps, or bars where there is one position."""
-    block = explanation.found.maps[shortcut][0, -1]
+    block = explanation.layers[layer][0, -1]
     if not _has_positions(block):
         figure = Figure(figsize=(6.5, 1.6))
         axis = figure.subplots()
@@ -147,12 +157,10 @@ def transformation_curves(explanation: Explanation) -> Figure:
 
 def write_explanation(explanation: Explanation, folder: Path, title: str) -> Path:
     """explanation.html and its pictures as PNG files; returns the page."""
+    by_pass = maps_by_pass(explanation)
     drawings = {
-        "routing by pass": maps_by_pass(explanation),
-        **{
-            f"shortcut {number + 1} by channel": maps_by_channel(explanation, number)
-            for number in range(len(explanation.found.maps))
-        },
+        **({} if by_pass is None else {"routing by pass": by_pass}),
+        **{f"{layer} by channel": maps_by_channel(explanation, layer) for layer in explanation.layers},
         "poses": class_poses(explanation),
         "transformations": transformation_curves(explanation),
     }

@@ -48,7 +48,13 @@ class LocalBlock(nn.Module):
         """
         channels, height, width, pose, _ = self.transform.shape
         check_maps(maps, channels, pose, (height, width))
-        if runs_natively(self.path, maps, self.transform, self.mix):
+        if scale is not None:
+            expected = (len(maps), channels, *maps.shape[4:])
+            if tuple(scale.shape) != expected:
+                raise ValueError(f"scale has shape {tuple(scale.shape)}: these maps need {expected}")
+            scale = scale.to(maps)
+        learns_scale = scale is not None and scale.requires_grad  # native code has no gradient for it
+        if runs_natively(self.path, maps, self.transform, self.mix) and not learns_scale:
             pre_voted = run_pre_vote(maps, self.transform, scale, self.stride)  # Eq. (3)
             next_maps = run_mix(self.mix, pre_voted)  # Eq. (2)
         else:

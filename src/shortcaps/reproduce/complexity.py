@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,16 @@ class Iteration:
 
 
 @dataclass(frozen=True)
+class Growth:
+    """All voting tensors of a baseline network together, with so many classes or capsule channels, for one image."""
+
+    quantity: str
+    value: int
+    shortcut: int
+    sequential: int
+
+
+@dataclass(frozen=True)
 class Watching(Fuzzy):
     """Fuzzy routing that notes how many numbers the votes it is given hold."""
 
@@ -101,6 +112,16 @@ def voting_tensors(network: str, *, image_size: int = 28, classes: int = 10, **c
         # The shortcuts are gone through more than once, with the same votes: the first pass has one for each layer.
         tensors.append(VotingTensor(network, number + 1, seen[True][number], seen[False][number], predicted))
     return tensors
+
+
+def growth() -> list[Growth]:
+    changes: list[tuple[str, int, dict[str, Any]]] = [("classes", value, {"classes": value}) for value in CLASSES]
+    changes += [("capsule channels", value, {"capsule_channels": (value,) * 3}) for value in CHANNELS]
+    points = []
+    for quantity, value, change in changes:
+        tensors = voting_tensors("baseline", **change)
+        points.append(Growth(quantity, value, sum(t.shortcut for t in tensors), sum(t.sequential for t in tensors)))
+    return points
 
 
 def count_iteration(routing: str, path: str) -> Iteration:
@@ -153,6 +174,19 @@ def voting_grid(tensors: Sequence[VotingTensor]) -> Grid:
     return rows
 
 
+def growth_grid(points: Sequence[Growth], per_iteration: Mapping[str, float]) -> Grid:
+    """Numbers in the voting tensors, and operations of one iteration through all of them, with / without shortcut."""
+    rows = [["quantity", "value", "numbers, with / without shortcut", "ratio"]]
+    rows[0] += [f"{routing}, operations" for routing in per_iteration]
+    for point in points:
+        row = [point.quantity, str(point.value), f"{point.shortcut:,} / {point.sequential:,}"]
+        row.append(f"1 / {point.sequential / point.shortcut:.1f}")
+        for operations_each in per_iteration.values():
+            row.append(f"{operations_each * point.shortcut:.2e} / {operations_each * point.sequential:.2e}")
+        rows.append(row)
+    return rows
+
+
 def iteration_grid(counted: Sequence[Iteration]) -> Grid:
     rows = [
         [
@@ -196,7 +230,7 @@ def sentences(tensors: Sequence[VotingTensor], counted: Sequence[Iteration]) -> 
     dense = {iteration.routing: iteration for iteration in counted if iteration.path == "dense"}
     for routing, iteration in dense.items():
         if iteration.published is not None:
-            met = "is met" if iteration.leading == iteration.published else "is not met: see the derivation"
+            met = "is the former" if iteration.leading == iteration.published else "is not met: see the derivation"
             said.append(
                 f"One iteration of {routing} takes {iteration.leading:.0f}Q on the numbers of the votes and {iteration.rest:.2f}Q on "
                 f"less than that, such as one number for each vote; the paper's {iteration.published}Q {met}."
@@ -213,14 +247,24 @@ def sentences(tensors: Sequence[VotingTensor], counted: Sequence[Iteration]) -> 
 
 
 def write_complexity(folder: Path) -> tuple[Path, ...]:
+    from shortcaps.data.cache import written_whole
     from shortcaps.figures import as_svg, save_figure
     from shortcaps.reproduce.pictures import plot_complexity
 
     tensors = [tensor for network in published.NETWORKS for tensor in voting_tensors(network)]
     counted = [count_iteration(routing, path) for routing in published.ROUTINGS for path in ("dense", "factored")]
-    figure = plot_complexity({i.routing: i.total for i in counted if i.path == "dense"})
-    picture = folder / "complexity.png"
+    points = growth()
+    per_iteration = {i.routing: i.total for i in counted if i.path == "dense"}
+    figure = plot_complexity(points, per_iteration)
+    picture, data = folder / "complexity.png", folder / "complexity.json"
     save_figure(figure, picture)
+    content = {
+        "voting_tensors": list(map(asdict, tensors)),
+        "iterations": list(map(asdict, counted)),
+        "growth": list(map(asdict, points)),
+    }
+    with written_whole(data) as file:
+        file.write((json.dumps(content, indent=2) + "\n").encode())
     derivation = [["routing", "derivation"], *([routing, DERIVATION[routing]] for routing in published.ROUTINGS)]
     return (
         *write_report(
@@ -236,9 +280,11 @@ def write_complexity(folder: Path) -> tuple[Path, ...]:
             parts=[
                 ("Numbers in a voting tensor, for one 28x28 image and 10 classes", voting_grid(tensors)),
                 ("Arithmetic of one iteration", iteration_grid(counted)),
+                ("How both grow with classes and channels, baseline network", growth_grid(points, per_iteration)),
                 ("How the counts come about", derivation),
             ],
-            pictures={"How both grow with classes and channels": as_svg(figure)},
+            pictures={"The same as a picture": as_svg(figure)},
         ),
         picture,
+        data,
     )

@@ -12,24 +12,20 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 from shortcaps.data import Dataset
 from shortcaps.figures import ACCENT, FAINT, INK, SECOND
 from shortcaps.models import CapsuleNetwork
-from shortcaps.reproduce.complexity import CHANNELS, CLASSES, voting_tensors
+from shortcaps.reproduce.complexity import Growth
 
 COLOURS = {"em": "#b0413e", "fuzzy": "#0b7a75", "attention": "#2b6cb0"}
 
 
-def plot_complexity(per_iteration: Mapping[str, float]) -> Figure:
+def plot_complexity(points: Sequence[Growth], per_iteration: Mapping[str, float]) -> Figure:
     """Above, numbers in all voting tensors of a baseline network; below, arithmetic of one iteration through all of them:
     operations for each of these numbers, which hardly depend on the shape, times their number."""
     figure = Figure(figsize=(8.4, 6.2))
     axes = figure.subplots(2, 2, sharex="col")
-    sweeps = {
-        "classes": [(value, voting_tensors("baseline", classes=value)) for value in CLASSES],
-        "capsule channels": [(v, voting_tensors("baseline", capsule_channels=(v, v, v))) for v in CHANNELS],
-    }
-    for column, (quantity, points) in enumerate(sweeps.items()):
-        values = [value for value, _ in points]
-        shortcut = [sum(tensor.shortcut for tensor in tensors) for _, tensors in points]
-        sequential = [sum(tensor.sequential for tensor in tensors) for _, tensors in points]
+    for column, quantity in enumerate(("classes", "capsule channels")):
+        own = [point for point in points if point.quantity == quantity]
+        values = [point.value for point in own]
+        shortcut, sequential = [point.shortcut for point in own], [point.sequential for point in own]
         above, below = axes[0, column], axes[1, column]
         above.plot(values, sequential, "s--", color=SECOND, label="without shortcut")
         above.plot(values, shortcut, "o-", color=ACCENT, label="with shortcut")

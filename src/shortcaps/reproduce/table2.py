@@ -15,9 +15,9 @@ from shortcaps.reproduce.tables import Grid, write_report
 
 TITLE = "Table 2: parameters, time and memory, the paper's and ours"
 Key = tuple[str, str, str]
-# Ratios of one and the same network measured twice stay within these; a smaller difference between two is none.
+# Two measurements of one ratio were seen to differ by so much (results/LOG.md): two networks that differ less are alike.
 MEMORY_TOLERANCE = 0.01
-TIME_TOLERANCE = 0.05
+TIME_TOLERANCE = 0.10
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def measure_table2(
                 result.step_ms,
                 result.inference_ms,
                 result.memory,
-                measure_memory(case, device, training=False),
+                measure_memory(case, device, training=False, tell=tell),
             )
         )
     return Table2(device, batch, path, rounds, report.machine, measured)
@@ -103,7 +103,8 @@ def ratio_grid(table: Table2, network: str, family: str) -> Grid:
             key = network, family, routing
             own, reference = figure(table[key]), figure(table[em])
             cells.append(f"{paper[key] / paper[em]:.2f}" if paper else "")
-            cells.append(f"{own / reference:.2f} ({own:,.4g} {unit})" if own is not None and reference else "")
+            ratio = f"{own / reference:.2f} " if own is not None and reference else ""
+            cells.append("" if own is None else f"{ratio}({own:,.4g} {unit})")
         return cells
 
     return [
@@ -137,7 +138,7 @@ def sentences(table: Table2) -> list[str]:
             r: published.TIME_MS[network, "sequential", r] / published.TIME_MS[network, "shortcut", r]
             for r in published.ROUTINGS
         }
-        faster = sum(ratio > 1 for ratio in ours.values())
+        faster = sum(ratio > 1 + TIME_TOLERANCE for ratio in ours.values())
         verdict = (
             "holds" if faster == len(ours) else "does not hold" if not faster else f"holds for {faster} of {len(ours)}"
         )
@@ -168,6 +169,7 @@ def sentences(table: Table2) -> list[str]:
                 and (reference := figure(table[network, family, "em"]))
             }
             if not ratios:
+                said.append(f"“{routing.capitalize()} is {quantity} than EM” could not be measured here.")
                 continue
             below = [name for name, ratio in ratios.items() if ratio < 1 - tolerance]
             alike = [name for name, ratio in ratios.items() if abs(ratio - 1) <= tolerance]

@@ -106,6 +106,12 @@ class Routing(ABC):
                 raise ValueError(
                     f"threshold {name} has shape {tuple(value.shape)}: these votes need ({votes.outputs},)"
                 )
+        given = {"start": start, "activations": activations, **thresholds}
+        for name, tensor in given.items():
+            if tensor is not None and tensor.device != votes.device:
+                raise ValueError(
+                    f"{name} is on {tensor.device}, but the votes are on {votes.device}: bring them together"
+                )
         thresholds = {name: value.to(votes.dtype) for name, value in thresholds.items()}
         if start is not None:
             start = start.to(votes.dtype)

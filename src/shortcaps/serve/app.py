@@ -37,6 +37,7 @@ from shortcaps.explain import routing_maps, transformed
 from shortcaps.predict import Prediction, Predictor
 from shortcaps.serve.batching import Batcher
 from shortcaps.serve.guard import HEADERS, Guard
+from shortcaps.training.config import RunError
 
 PAGE = Path(__file__).with_name("page.html")
 DOCS = Path(__file__).with_name("docs.html")
@@ -120,6 +121,10 @@ BODIES = {
 
 def create_app(predictor: Predictor, limits: Limits | None = None) -> FastAPI:
     limits = limits or Limits()
+    if predictor.preparation.channels not in (1, 3):
+        raise RunError(
+            f"this network takes {predictor.preparation.channels} channels, and a picture has 1 or 3: it cannot be served"
+        )
     about = {
         "classes": list(predictor.class_names),
         "digits": predictor.preparation.digits,
@@ -166,11 +171,11 @@ def create_app(predictor: Predictor, limits: Limits | None = None) -> FastAPI:
     @app.get("/", include_in_schema=False)
     async def page() -> HTMLResponse:
         text = json.dumps(about).replace("<", "\\u003c")
-        return HTMLResponse(PAGE.read_text().replace("/*ABOUT*/ {}", text))
+        return HTMLResponse(PAGE.read_text("utf-8").replace("/*ABOUT*/ {}", text))
 
     @app.get("/docs", include_in_schema=False)
     async def docs() -> HTMLResponse:
-        return HTMLResponse(DOCS.read_text())
+        return HTMLResponse(DOCS.read_text("utf-8"))
 
     @app.get("/healthz")
     async def health() -> dict[str, Any]:

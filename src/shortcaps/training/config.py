@@ -201,7 +201,7 @@ def _flat(kinds: tuple[Any, ...]) -> tuple[type, ...]:
 def read_toml(file: Path) -> dict[str, Any]:
     """Settings from a TOML file; names may be written with dashes, as on the command line."""
     try:
-        values = tomllib.loads(file.read_text())
+        values = tomllib.loads(file.read_text("utf-8"))
     except FileNotFoundError as error:
         raise RunError(f"{file} does not exist") from error
     except OSError as error:

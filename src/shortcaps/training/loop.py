@@ -11,7 +11,7 @@ import hashlib
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -135,9 +135,9 @@ def network_settings(config: TrainConfig, data: Dataset) -> dict[str, Any]:
     }
 
 
-def full_config(config: TrainConfig, data: Dataset) -> dict[str, Any]:
+def full_config(config: TrainConfig, splits: Mapping[str, Dataset]) -> dict[str, Any]:
     """config.json: what was asked for, what took effect, and what is needed to use the network."""
-    recipe = config.effective_recipe
+    recipe, data = config.effective_recipe, splits["train"]
     return {
         "format": FORMAT,
         "train": config.to_dict(),
@@ -151,6 +151,7 @@ def full_config(config: TrainConfig, data: Dataset) -> dict[str, Any]:
             "stored_size": list(data.images.shape[2:]),
             "view": str(data.view),
             "augment": str(augmentation(recipe, data)),
+            "fingerprints": {split: part.fingerprint() for split, part in splits.items()},
         },
         "environment": describe_environment(),
     }
@@ -182,7 +183,8 @@ class Trainer:
             raise RunError(f"batch_size {self.recipe.batch_size} cannot be divided among {fabric.world_size} processes")
 
         # All three now: what is wrong with the test images should be said before the training, not after it.
-        self.data, self.validation, self.test = (load_split(config, split, display) for split in SPLITS)
+        self.splits = {split: load_split(config, split, display) for split in SPLITS}
+        self.data, self.validation, self.test = self.splits.values()
         self.augment = augmentation(self.recipe, self.data)
         self.images, self.labels = self.data.images.to(fabric.device), self.data.labels.to(fabric.device)
         self.batch_size = min(self.recipe.batch_size, len(self.data) // fabric.world_size * fabric.world_size)
@@ -258,12 +260,23 @@ class Trainer:
         raise RunFault(
             f"{what} is not a number at step {step} (epoch {epoch + 1}, batch {batch}), first seen in "
             f"{where or 'the backward pass'}, {self.state.model.title}; the last good weights are in "
-            f"{self.run.weights_file}. Try a smaller --lr than {self.recipe.lr:g}"
+            f"{self.run.last_good_file}. Try a smaller --lr than {self.recipe.lr:g}"
         )
 
     # ---- the whole run
 
+    def check_data(self) -> None:
+        """A resumed run must learn from what it began with, or it ends elsewhere, and may be tested on what it has learnt."""
+        before = self.run.read_config()["data"].get("fingerprints", {})  # older runs have none
+        changed = [s for s in ("train", "validation") if before.get(s, "") not in ("", self.splits[s].fingerprint())]
+        if changed:
+            raise RunError(
+                f"the images of {self.config.data} ({', '.join(changed)}) are not those that {self.run.path} was begun with: "
+                "bring them back, or begin a new run with another --out"
+            )
+
     def restore(self) -> None:
+        self.check_data()
         checkpoint, complaints = self.run.read_checkpoint(self.digest)
         for complaint in complaints:
             self.display.say(complaint)
@@ -298,7 +311,7 @@ class Trainer:
                     self.train_epoch(signalled)
             except RunFault:
                 if self.fabric.is_global_zero:
-                    self.run.write_weights(self.good)
+                    self.run.write_weights(self.good, self.run.last_good_file)
                 raise
             finally:
                 self.display.end()
@@ -407,7 +420,7 @@ def train(
         config = replace(config, devices=fabric.world_size)  # under torchrun the number is torchrun's
         trainer = Trainer(config, run, fabric, display)
         if fabric.is_global_zero and not resume:
-            run.write_json("config.json", full_config(config, trainer.data))
+            run.write_json("config.json", full_config(config, trainer.splits))
         fabric.barrier()
         if resume:
             trainer.restore()
@@ -429,7 +442,7 @@ def finish(trainer: Trainer) -> TrainingResult:
     state, run = trainer.state, trainer.run
     model = state.model
     model.load_state_dict(state.best)
-    run.write_weights(state.best)
+    run.write_weights(state.best, run.weights_file)
     test_data = trainer.test
     test = evaluate(model, test_data, device=trainer.fabric.device)
     result = TrainingResult(run.path, test, state.progress["best_epoch"], state.progress["seconds"])

@@ -47,6 +47,11 @@ class RunDirectory:
     def weights_file(self) -> Path:
         return self.path / "model.safetensors"
 
+    @property
+    def last_good_file(self) -> Path:
+        """Weights from shortly before a run failed: to look into, not to use."""
+        return self.path / "last-good.safetensors"
+
     def claim(self, *, resume: bool) -> None:
         """Makes the directory ours, or says why it cannot be."""
         if self.config_file.exists() and not resume:
@@ -82,8 +87,8 @@ class RunDirectory:
     def read_config(self) -> dict[str, Any]:
         return read_run_config(self.path)
 
-    def write_weights(self, tensors: dict[str, Tensor]) -> None:
-        with written_whole(self.weights_file) as file:
+    def write_weights(self, tensors: dict[str, Tensor], target: Path) -> None:
+        with written_whole(target) as file:
             file.write(to_safetensors({name: tensor.contiguous().cpu() for name, tensor in tensors.items()}))
 
     def write_metrics(self, rows: list[dict[str, Any]]) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+from torch.autograd.forward_ad import unpack_dual
 
 LIBRARY = Path(__file__).parent / "_native.so"
 DISABLE = "SHORTCAPS_NO_NATIVE"
@@ -91,19 +92,21 @@ PROBLEMS: dict[str, type[ctypes.Structure]] = {
 }
 
 
-def _load() -> ctypes.CDLL | None:
-    """The native library, or None where it was not built, does not fit, or is switched off by SHORTCAPS_NO_NATIVE=1."""
-    if os.environ.get(DISABLE, "") not in ("", "0") or not LIBRARY.exists():
-        return None
+def _load() -> ctypes.CDLL | str:
+    """The native library, or why there is none: not built, not fitting, or switched off by SHORTCAPS_NO_NATIVE=1."""
+    if os.environ.get(DISABLE, "") not in ("", "0"):
+        return f"switched off by {DISABLE}"
+    if not LIBRARY.exists():
+        return "not built (a C++ compiler at install time builds it)"
     try:
         library = ctypes.CDLL(str(LIBRARY))
-    except OSError:
-        return None
+    except OSError as error:
+        return f"not to be loaded ({error})"
     library.shortcaps_problem_sizes.restype = ctypes.c_int64
     if library.shortcaps_problem_sizes() != reduce(
         lambda sizes, kind: sizes * 1000 + ctypes.sizeof(kind), PROBLEMS.values(), 0
     ):
-        return None
+        return "of another version (install the package again)"
     library.shortcaps_variant.restype = ctypes.c_char_p
     library.shortcaps_route_state_size.restype = ctypes.c_int64
     library.shortcaps_route_state_size.argtypes = [ctypes.POINTER(RoutingProblem)]
@@ -115,7 +118,9 @@ def _load() -> ctypes.CDLL | None:
 
 
 # Loaded once, with the package: a compiled network must not look for files while it is traced.
-_LIBRARY = _load()
+_LOADED = _load()
+_LIBRARY = None if isinstance(_LOADED, str) else _LOADED
+_WHY_NOT = _LOADED if isinstance(_LOADED, str) else ""
 IS_THERE = _LIBRARY is not None
 
 
@@ -127,7 +132,7 @@ def description() -> str:
     """What the native path is here, for people."""
     library = native()
     if library is None:
-        return "not built (a C++ compiler at install time builds it)"
+        return _WHY_NOT
     return f"{library.shortcaps_variant().decode()}, {torch.get_num_threads()} threads"
 
 
@@ -140,6 +145,7 @@ def takes(*tensors: Tensor) -> bool:
         all(tensor.device.type == "cpu" and tensor.dtype == tensors[0].dtype for tensor in tensors)
         and tensors[0].dtype in (torch.float32, torch.float64)
         and not torch.compiler.is_exporting()
+        and not torch.jit.is_tracing()  # type: ignore[attr-defined]
         and IS_THERE
     )
 
@@ -152,7 +158,10 @@ def goes_back(*tensors: Tensor | None) -> bool:
 def is_plain(*tensors: Tensor | None) -> bool:
     """Whether nothing is traced and nothing goes back. PyTorch then need not know of a call: for one image, its
     book-keeping takes as long as the work."""
-    ordinary = all(tensor is None or type(tensor) in (Tensor, torch.nn.Parameter) for tensor in tensors)
+    ordinary = all(
+        tensor is None or (type(tensor) in (Tensor, torch.nn.Parameter) and unpack_dual(tensor).tangent is None)
+        for tensor in tensors
+    )
     return ordinary and not torch.compiler.is_compiling() and not goes_back(*tensors)
 
 
