@@ -37,6 +37,15 @@ def test_views_of_one_original_are_no_independent_evidence() -> None:
     assert summarise(torch.empty(0, 3), nothing).interval == (0.0, 1.0)
 
 
+def test_a_confusion_is_drawn_with_any_names() -> None:
+    from shortcaps.training.plots import confusion
+
+    found = replace(summarise(torch.eye(3), dataset([0, 1, 1])), class_names=("$1_$5", "<b>", "c"))
+    drawn = confusion(found)
+    assert "$1_$5" in drawn
+    assert "&lt;b&gt;" in drawn
+
+
 def test_calibration_error_is_the_weighted_gap_of_its_bins() -> None:
     confidences, correct = torch.rand(500), torch.rand(500) < 0.6
     total = 0.0

@@ -21,9 +21,13 @@ matplotlib.rcParams.update(
         "axes.spines.top": False,
         "axes.spines.right": False,
         "svg.fonttype": "none",
-        "text.parse_math": False,  # a class may well be called $1_$5
     }
 )
+
+
+def as_it_is(text: str) -> str:
+    """For names that others gave: matplotlib would take what stands between two dollar signs for a formula."""
+    return text.replace("$", r"\$")
 
 
 def as_svg(figure: Figure) -> str:

@@ -127,12 +127,13 @@ def test_the_equivariance_score_tells_an_equivariant_network_from_another() -> N
 @pytest.mark.parametrize("shortcut", [True, False])
 def test_an_explanation_is_one_page_and_its_pictures(shortcut: bool, tmp_path) -> None:  # type: ignore[no-untyped-def]
     model = network(shortcut=shortcut)
-    model.class_names = ("<zero>", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+    model.class_names = ("<zero>", "$1_$5", "two", "three", "four", "five", "six", "seven", "eight", "nine")
     explanation = explain(model, torch.rand(1, 28, 28), class_number=0)
     assert set(explanation.traversals) == set(TRANSFORMATIONS)
     page = write_explanation(explanation, tmp_path / "out", "a picture & more").read_text()
     assert "&lt;zero&gt;" in page
     assert "<zero>" not in page
+    assert "$1_$5" in page, "a name is no formula"
     assert "a picture &amp; more" in page
     assert "http://" not in page.replace("http://www.w3.org", "").replace("http://purl.org", "").replace(
         "http://creativecommons.org", ""

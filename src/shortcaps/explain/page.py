@@ -16,7 +16,7 @@ from shortcaps.explain.equivariance import EquivarianceScore
 from shortcaps.explain.maps import RoutingMaps, routing_maps
 from shortcaps.explain.pictures import grey_picture, heat_over
 from shortcaps.explain.transform import TRANSFORMATIONS, UNITS, Traversal, traverse, unchanged
-from shortcaps.figures import ACCENT, FAINT, INK, SECOND, as_svg, save_figure
+from shortcaps.figures import ACCENT, FAINT, INK, SECOND, as_it_is, as_svg, save_figure
 from shortcaps.html import as_png, figures, page, section, table
 from shortcaps.models import CapsuleNetwork
 
@@ -120,7 +120,7 @@ def class_poses(explanation: Explanation) -> Figure:
         axis.imshow(poses[number], cmap="RdBu_r", vmin=-limit, vmax=limit)
         axis.set_xlabel(f"± {limit:.2g}", fontsize=6, labelpad=1)
         probability = float(explanation.found.probabilities[0, number])
-        axis.set_title(f"{explanation.class_names[number][:10]}\n{probability:.2f}", fontsize=7, pad=2)
+        axis.set_title(f"{as_it_is(explanation.class_names[number][:10])}\n{probability:.2f}", fontsize=7, pad=2)
     _bare(axes)
     for side in axes.flat[explanation.winner].spines.values():
         side.set(visible=True, color=ACCENT, linewidth=2.5)
@@ -138,7 +138,7 @@ def transformation_curves(explanation: Explanation) -> Figure:
         others = probabilities.copy()
         others[:, explanation.winner] = 0
         above, below = axes[:, column]
-        own = explanation.class_names[explanation.winner]
+        own = as_it_is(explanation.class_names[explanation.winner])
         above.plot(traversal.values, probabilities[:, explanation.winner], color=ACCENT, label=own)
         above.plot(traversal.values, others.max(1), color=SECOND, label="best other")
         above.set_ylim(-0.02, 1.02)

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from shortcaps.evaluate import Evaluation
-from shortcaps.figures import ACCENT, FAINT, INK, SECOND, as_svg
+from shortcaps.figures import ACCENT, FAINT, INK, SECOND, as_it_is, as_svg
 
 
 def curves(rows: list[dict[str, Any]]) -> str:
@@ -64,7 +64,7 @@ def confusion(evaluation: Evaluation) -> str:
                         fontsize=8,
                         color=FAINT if right else INK,
                     )
-    names = [name[:12] for name in evaluation.class_names]
+    names = [as_it_is(name[:12]) for name in evaluation.class_names]
     axes.set(xlabel="answer", ylabel="truth", xticks=range(size), yticks=range(size))
     long = max(map(len, names)) > 2
     axes.set_xticklabels(names, rotation=45 if long else 0, ha="right" if long else "center")
