@@ -195,7 +195,8 @@ def notes(records: Sequence[Record]) -> list[str]:
     said.append(
         "Intervals are Wilson's, 95 %, for test images as a sample; where several show one digit (affNIST) or one object (smallNORB, "
         "solids), for as many independent images as the spread between digits or objects says. Noise is half such an interval of a "
-        "difference; with one seed it is that of the images alone, and what another seed would change comes on top."
+        "difference, as if the two had been tested on different images, which is never too sure; with one seed it is that of the "
+        "images alone, and what another seed would change comes on top."
     )
     marks = [
         (
