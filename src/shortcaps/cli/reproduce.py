@@ -111,7 +111,7 @@ def table2_command(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
 ) -> None:
     from shortcaps.allocator import keep_freed_memory
-    from shortcaps.data.cache import written_whole
+    from shortcaps.data.cache import write_json
     from shortcaps.reproduce.table2 import measure_table2, sentences, write_table2
 
     try:
@@ -121,13 +121,11 @@ def table2_command(
     keep_freed_memory()
     with errors.status("starting") as status:
         table = measure_table2(batch=batch, path=path, rounds=rounds, device=find_device(device), tell=status.update)
-    text = json.dumps(table.to_dict(), indent=2) + "\n"
     out.mkdir(parents=True, exist_ok=True)
-    with written_whole(out / "table2.json") as file:
-        file.write(text.encode())
+    write_json(out / "table2.json", table.to_dict())
     written = write_table2(table, out)
     if as_json:
-        print(text, end="")
+        print(json.dumps(table.to_dict(), indent=2))
         return
     for sentence in sentences(table):
         console.print(sentence, highlight=False)

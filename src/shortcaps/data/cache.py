@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import sys
 import tempfile
@@ -44,6 +45,11 @@ def written_whole(target: Path) -> Iterator[IO[bytes]]:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def write_json(target: Path, content: object) -> None:
+    with written_whole(target) as file:
+        file.write((json.dumps(content, indent=2) + "\n").encode())
 
 
 @contextmanager

@@ -36,6 +36,11 @@ class RoutingMaps:
         return tuple(block.mean(2) for block in self.maps)
 
 
+def has_positions(block: Tensor) -> bool:
+    """Whether a map has more than one place to show."""
+    return block.shape[-1] * block.shape[-2] > 1
+
+
 @torch.no_grad()
 def routing_maps(model: CapsuleNetwork, images: Tensor, classes: Tensor | None = None) -> RoutingMaps:
     """The routing maps of the winning class of each image, or of the classes (batch,) given."""

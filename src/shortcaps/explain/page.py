@@ -13,7 +13,7 @@ from torch import Tensor
 
 from shortcaps.data.cache import written_whole
 from shortcaps.explain.equivariance import EquivarianceScore
-from shortcaps.explain.maps import RoutingMaps, routing_maps
+from shortcaps.explain.maps import RoutingMaps, has_positions, routing_maps
 from shortcaps.explain.pictures import grey_picture, heat_over
 from shortcaps.explain.transform import TRANSFORMATIONS, UNITS, Traversal, traverse, unchanged
 from shortcaps.figures import ACCENT, FAINT, INK, SECOND, as_it_is, as_svg, save_figure
@@ -34,10 +34,9 @@ class Explanation:
     equivariance: EquivarianceScore | None = None
 
     @property
-    def layers(self) -> dict[str, Tensor]:
-        """What routes into the class capsules, by name: maps (batch, passes, channels, height, width)."""
-        names = [f"shortcut {n + 1}" for n in range(len(self.found.maps))] if self.has_shortcuts else ["last layer"]
-        return dict(zip(names, self.found.maps, strict=True))
+    def layers(self) -> list[str]:
+        """The names of what routes into the class capsules, in the order of their maps."""
+        return [f"shortcut {n + 1}" for n in range(len(self.found.maps))] if self.has_shortcuts else ["last layer"]
 
     @property
     def winner(self) -> int:
@@ -58,7 +57,8 @@ def explain(
 def maps_by_pass(explanation: Explanation) -> Figure | None:
     """A row for each shortcut with more than one position, a column for each pass: coefficients summed over channels, over
     the image. None where there is no such shortcut."""
-    blocks = {name: block.mean(2) for name, block in explanation.layers.items() if _has_positions(block)}
+    named = zip(explanation.layers, explanation.found.over_channels(), strict=True)
+    blocks = {name: block for name, block in named if has_positions(block)}
     if not blocks:
         return None
     passes = max(block.shape[1] for block in blocks.values())
@@ -79,8 +79,8 @@ def maps_by_pass(explanation: Explanation) -> Figure | None:
 
 def maps_by_channel(explanation: Explanation, layer: str) -> Figure:
     """Every capsule channel of a shortcut by itself, in the last pass: maps, or bars where there is one position."""
-    block = explanation.layers[layer][0, -1]
-    if not _has_positions(block):
+    block = explanation.found.maps[explanation.layers.index(layer)][0, -1]
+    if not has_positions(block):
         figure = Figure(figsize=(6.5, 1.6))
         axis = figure.subplots()
         axis.bar(range(1, len(block) + 1), block.flatten().tolist(), color=ACCENT)
@@ -215,10 +215,6 @@ def _equivariance(score: EquivarianceScore) -> str:
         "fitted to half of them and tested on the others: 1 is all of it, 0 no better than a pose that stays as it is. In the score of "
         "all together, a transformation counts by how much it moves the poses.</p>" + table(rows)
     )
-
-
-def _has_positions(block: Tensor) -> bool:
-    return block.shape[-1] * block.shape[-2] > 1
 
 
 def _picture(image: Tensor) -> np.ndarray:

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortcaps.explain.maps import routing_maps
+from shortcaps.explain.maps import has_positions, routing_maps
 from shortcaps.html import as_png
 from shortcaps.models import CapsuleNetwork
 
@@ -31,7 +31,7 @@ def laid_over(model: CapsuleNetwork, images: Tensor, scale: int = 4) -> list[lis
     result = []
     for n in range(len(images)):
         picture = grey_picture(images[n], scale)
-        heats = [block[n, -1] for block in found.over_channels() if block.shape[-1] * block.shape[-2] > 1]
+        heats = [block[n, -1] for block in found.over_channels() if has_positions(block)]
         result.append([as_png(picture), *(as_png(heat_over(picture, heat)) for heat in heats)])
     return result
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -247,7 +246,7 @@ def sentences(tensors: Sequence[VotingTensor], counted: Sequence[Iteration]) -> 
 
 
 def write_complexity(folder: Path) -> tuple[Path, ...]:
-    from shortcaps.data.cache import written_whole
+    from shortcaps.data.cache import write_json
     from shortcaps.figures import as_svg, save_figure
     from shortcaps.reproduce.pictures import plot_complexity
 
@@ -263,8 +262,7 @@ def write_complexity(folder: Path) -> tuple[Path, ...]:
         "iterations": list(map(asdict, counted)),
         "growth": list(map(asdict, points)),
     }
-    with written_whole(data) as file:
-        file.write((json.dumps(content, indent=2) + "\n").encode())
+    write_json(data, content)
     derivation = [["routing", "derivation"], *([routing, DERIVATION[routing]] for routing in published.ROUTINGS)]
     return (
         *write_report(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from shortcaps.data.affnist import published_is_here
-from shortcaps.data.cache import written_whole
+from shortcaps.data.cache import write_json
 from shortcaps.reproduce import published
 from shortcaps.reproduce.cells import Cell
 from shortcaps.training.config import RECIPES, RunError, TrainConfig
@@ -151,8 +151,7 @@ def record_of_run(cell: Cell, run: Path, command: str) -> Record:
 
 def write_record(record: Record, folder: Path) -> Path:
     target = folder / record.file_name
-    with written_whole(target) as file:
-        file.write((json.dumps(record.values, indent=2) + "\n").encode())
+    write_json(target, record.values)
     return target
 
 

@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_safetensors
 from torch import Tensor
 
-from shortcaps.data.cache import sha256_of, written_whole
+from shortcaps.data.cache import sha256_of, write_json, written_whole
 from shortcaps.pretrained import pretrained_names
 from shortcaps.training.config import RunError, TrainConfig
 
@@ -81,8 +81,7 @@ class RunDirectory:
                 self.path.rmdir()
 
     def write_json(self, name: str, content: dict[str, Any]) -> None:
-        with written_whole(self.path / name) as file:
-            file.write((json.dumps(content, indent=2) + "\n").encode())
+        write_json(self.path / name, content)
 
     def read_config(self) -> dict[str, Any]:
         return read_run_config(self.path)

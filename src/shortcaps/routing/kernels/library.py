@@ -120,7 +120,6 @@ def _load() -> ctypes.CDLL | str:
 # Loaded once, with the package: a compiled network must not look for files while it is traced.
 _LOADED = _load()
 _LIBRARY = None if isinstance(_LOADED, str) else _LOADED
-_WHY_NOT = _LOADED if isinstance(_LOADED, str) else ""
 IS_THERE = _LIBRARY is not None
 
 
@@ -130,10 +129,9 @@ def native() -> ctypes.CDLL | None:
 
 def description() -> str:
     """What the native path is here, for people."""
-    library = native()
-    if library is None:
-        return _WHY_NOT
-    return f"{library.shortcaps_variant().decode()}, {torch.get_num_threads()} threads"
+    if isinstance(_LOADED, str):
+        return _LOADED
+    return f"{_LOADED.shortcaps_variant().decode()}, {torch.get_num_threads()} threads"
 
 
 def takes(*tensors: Tensor) -> bool:
