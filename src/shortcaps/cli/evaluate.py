@@ -78,7 +78,10 @@ def evaluate_command(
     if is_own and protocol in (None, trained.protocol) and not flags and trained.most_images is None:
         before = config["data"].get("fingerprints", {}).get(split)  # older runs have none
         if before not in (None, images.fingerprint()):
-            tell(f"{name} has changed since this network was trained: some of its images may have been trained on")
+            tell(
+                f"the {split} images of {name} have changed since this network was trained: if pictures were moved there from "
+                "another split, it may have been trained on some of them"
+            )
     shape, expected = images.image_shape, (model.channels, *model.image_size)
     if shape != expected:
         raise RunError(

@@ -191,6 +191,20 @@ def _span(ratios: dict[str, float]) -> str:
     return f"{min(ratios.values()):.2f} to {max(ratios.values()):.2f}"
 
 
+def _not_measured(table: Table2) -> list[str]:
+    """An empty place in the tables is explained."""
+    said = []
+    for what, size in (
+        ("a training step", lambda network: network.step_memory),
+        ("inference", lambda network: network.inference_memory),
+    ):
+        missing = [" ".join(network.key) for network in table.networks if size(network) is None]
+        if missing:
+            which = "any network" if len(missing) == len(table.networks) else ", ".join(missing)
+            said.append(f"The memory of {what} could not be measured here for {which}.")
+    return said
+
+
 def write_table2(table: Table2, folder: Path) -> tuple[Path, Path]:
     return write_report(
         folder,
@@ -204,6 +218,7 @@ def write_table2(table: Table2, folder: Path) -> tuple[Path, Path]:
             f"batch {table.batch}, path {table.path}. Hardware differs, so only ratios can be compared.",
             "Ours is the memory that a step needs above the process's start. The paper does not say what its figure takes in; that "
             "it hardly differs between networks suggests a whole process.",
+            *_not_measured(table),
         ],
         sentences=sentences(table),
         parts=[
