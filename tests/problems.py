@@ -9,11 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from shortcaps.routing import EM, Attention, Capsules, Dynamic, Fuzzy, Routing, Votes
+from shortcaps import routing as routings
+from shortcaps.routing import Capsules, Routing, Votes
 from shortcaps.routing.kernels import library
 from shortcaps.routing.paths import make_votes
 
-ROUTINGS: list[Routing] = [Attention(), Dynamic(), Fuzzy(), EM()]
+ROUTINGS: list[Routing] = [kind() for kind in routings.ROUTINGS.values()]
 NATIVE = pytest.mark.skipif(not library.IS_THERE, reason="the native library was not built: there was no C++ compiler")
 FUSED = pytest.param("fused", marks=NATIVE)
 THREADED = pytest.param("fused, three threads", marks=NATIVE)

@@ -15,15 +15,16 @@ from tests.problems import ROUTINGS, routing_name
 
 BY_AGREEMENT = [Attention(), Dynamic(), Attention(4), Dynamic(1)]
 BY_DISTANCE = [Fuzzy(), Fuzzy(3, fuzziness=1.5), EM(), EM(3, sharpness=0.1)]
+ALL = list(dict.fromkeys([*ROUTINGS, *BY_AGREEMENT, *BY_DISTANCE]))
 
 
 @pytest.mark.parametrize("law", testing.LAWS)
-@pytest.mark.parametrize("routing", BY_AGREEMENT + BY_DISTANCE, ids=str)
+@pytest.mark.parametrize("routing", ALL, ids=str)
 def test_every_routing_obeys_the_common_laws(routing: Routing, law: str) -> None:
     testing.LAWS[law](routing)
 
 
-@pytest.mark.parametrize("routing", BY_AGREEMENT + BY_DISTANCE, ids=str)
+@pytest.mark.parametrize("routing", ALL, ids=str)
 def test_memberships_sum_to_one_over_outputs(routing: Routing) -> None:
     testing.check_memberships_sum_to_one_over_outputs(routing)
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from shortcaps.routing import EM, Attention, Dynamic, Fuzzy, Routing, squash
+from shortcaps.routing import EM, Dynamic, Fuzzy, Routing, squash
 from tests.problems import PATHS_AND_THREADS, ROUTINGS, FactoredProblem, factored_problem, routing_name
 
 SETTINGS = pytest.mark.parametrize("shortcut", [True, False], ids=["shortcut", "sequential"])
@@ -16,9 +16,8 @@ SETTINGS = pytest.mark.parametrize("shortcut", [True, False], ids=["shortcut", "
 @pytest.mark.parametrize(
     "routing",
     [
-        Attention(),
+        *ROUTINGS,
         Dynamic(3),
-        Fuzzy(),
         Fuzzy(1, fuzziness=1.5, sharpness=0.1),
         EM(sharpness=0.3, floor=1e-2),
         EM(temperature=4.0),

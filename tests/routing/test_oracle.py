@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from shortcaps.routing import EM, Attention, Dynamic, Fuzzy, Routing
 from tests.oracles import routings as oracle
-from tests.problems import PATHS_AND_THREADS, FactoredProblem, factored_problem
+from tests.problems import PATHS_AND_THREADS, ROUTINGS, FactoredProblem, factored_problem, routing_name
 
 
 def solve_by_oracle(routing: Routing, problem: FactoredProblem) -> list[torch.Tensor]:
@@ -19,6 +20,7 @@ def solve_by_oracle(routing: Routing, problem: FactoredProblem) -> list[torch.Te
     votes = problem.votes("dense").dense()
     batch, inputs, outputs, rows, cols = votes.shape
     numbers = {name: value.tolist() for name, value in problem.thresholds.items()}
+    settings = {field.name: getattr(routing, field.name) for field in fields(routing) if field.name != "iterations"}
     results = []
     for b in range(batch):
         arguments: list[Any] = [
@@ -27,17 +29,7 @@ def solve_by_oracle(routing: Routing, problem: FactoredProblem) -> list[torch.Te
             None if problem.activations is None else problem.activations[b].tolist(),
             routing.iterations,
         ]
-        if isinstance(routing, Attention):
-            results.append(oracle.attention(*arguments))
-        elif isinstance(routing, Dynamic):
-            results.append(oracle.dynamic(*arguments))
-        elif isinstance(routing, Fuzzy):
-            settings = {"fuzziness": routing.fuzziness, "sharpness": routing.sharpness, "floor": routing.floor}
-            results.append(oracle.fuzzy(*arguments, **settings, **numbers))
-        else:
-            assert isinstance(routing, EM)
-            settings = {"sharpness": routing.sharpness, "floor": routing.floor, "temperature": routing.temperature}
-            results.append(oracle.em(*arguments, **settings, **numbers))
+        results.append(getattr(oracle, routing.name)(*arguments, **settings, **numbers))
     pose, activation, coefficients, memberships = (
         torch.tensor(part, dtype=torch.float64) for part in zip(*results, strict=True)
     )
@@ -68,6 +60,13 @@ def assert_matches(routing: Routing, shape: dict[str, Any], path: str) -> None:
         torch.testing.assert_close(found.activation, activation, rtol=1e-9, atol=1e-9)
     torch.testing.assert_close(kept.coefficients, coefficients, rtol=1e-9, atol=1e-9)
     torch.testing.assert_close(kept.memberships, memberships, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("path", PATHS_AND_THREADS)
+@pytest.mark.parametrize("shortcut", [True, False], ids=["shortcut", "sequential"])
+@pytest.mark.parametrize("routing", ROUTINGS, ids=routing_name)
+def test_every_routing_matches_its_oracle_as_it_comes(routing: Routing, shortcut: bool, path: str) -> None:
+    assert_matches(routing, {"shortcut": shortcut, "members": 6}, path)
 
 
 @pytest.mark.parametrize("path", PATHS_AND_THREADS)

@@ -42,8 +42,8 @@ class Routing(ABC):
     Call it with votes. `start` holds the latest higher capsules (shortcut routing); without it the routing begins from
     equal shares (sequential routing). `activations` (batch, inputs) says how much each input exists.
 
-    To add a routing: subclass this in a file of its own, implement `route`, and add the class to `ROUTINGS` in
-    `shortcaps/routing/__init__.py`. `shortcaps.testing.check_routing` tells which laws it obeys.
+    To add a routing: subclass this in a file of its own, implement `route` and `sweeps`, and add the class to `ROUTINGS`
+    in `shortcaps/routing/__init__.py`. `shortcaps.testing.check_routing` tells which laws it obeys.
     """
 
     name: ClassVar[str]
