@@ -1,6 +1,7 @@
 """Builds the native routing kernels as an optional part of the installation: without a C++ compiler the package still
 installs, and runs on PyTorch alone. Everything else about the package is in pyproject.toml."""
 
+import hashlib
 import os
 import platform
 import sys
@@ -22,6 +23,12 @@ if platform.machine().lower() in ("x86_64", "amd64"):
     VARIANTS["avx512"] = ["-mavx512f", "-mavx512dq", "-mfma", "-mprefer-vector-width=512"]
 
 
+def source_digest() -> str:
+    """As in `kernels/library.py`: what the library is built from."""
+    files = sorted(file for file in KERNELS.iterdir() if file.suffix in (".h", ".cpp"))
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+
+
 class BuildNative(build_ext):
     """Compiles a plain shared library with a C interface: no Python and no PyTorch headers are needed."""
 
@@ -35,7 +42,7 @@ class BuildNative(build_ext):
         openmp = ["-fopenmp"] if self._compiles([*compiler, "-fopenmp"]) else []
         scratch = Path(self.build_temp)
         scratch.mkdir(parents=True, exist_ok=True)
-        jobs = [("dispatch", KERNELS / "dispatch.cpp", [])]
+        jobs = [("dispatch", KERNELS / "dispatch.cpp", [f'-DSHORTCAPS_SOURCE="{source_digest()}"'])]
         for variant, flags in VARIANTS.items():
             jobs += [(f"{variant}_{s}", KERNELS / s, [f"-DVARIANT={variant}", *flags]) for s in SOURCES]
         objects = []

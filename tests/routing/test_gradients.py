@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
 
 from shortcaps.routing import EM, Dynamic, Fuzzy, Routing, squash
-from tests.problems import PATHS_AND_THREADS, ROUTINGS, FactoredProblem, factored_problem, routing_name
+from tests.problems import PATHS, PATHS_AND_THREADS, ROUTINGS, FactoredProblem, factored_problem, routing_name
 
 SETTINGS = pytest.mark.parametrize("shortcut", [True, False], ids=["shortcut", "sequential"])
 
@@ -128,6 +130,27 @@ def test_inputs_that_do_not_exist_are_finite_and_agree_on_all_paths(routing: Rou
         assert torch.isfinite(gradient).all(), f"gradient of {name}"
         scale = dense[name].abs().max().item()
         torch.testing.assert_close(gradient, dense[name], rtol=1e-3, atol=1e-3 * scale + 1e-6)
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("batch", [1, 9], ids=["lanes over inputs", "lanes over samples"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("routing", [Fuzzy(fuzziness=1.005), EM(temperature=1e-3)], ids=str)
+def test_an_input_that_does_not_exist_may_be_nearest_by_far(
+    routing: Routing, dtype: torch.dtype, batch: int, path: str
+) -> None:
+    problem = factored_problem(routing, shortcut=True, batch=batch, groups=1, members=3, outputs=2, dtype=dtype)
+    problem.transforms[:] = torch.eye(3, dtype=dtype)
+    problem.poses[:] = 5 + 0.01 * problem.poses
+    problem.poses[:, :, 1] = 0  # at the first centre, where no other input is
+    assert problem.start is not None
+    problem.start[:, 0], problem.start[:, 1] = 0, 5
+    activations = torch.tensor([[0.3, 0.0, 0.2]], dtype=dtype).repeat(batch, 1)
+    problem = replace(problem, activations=activations)
+    capsules, expected = problem.solve(routing, path), problem.solve(routing, "dense")
+    torch.testing.assert_close(capsules.pose, expected.pose, rtol=1e-3, atol=1e-3)
+    for name, gradient in problem.gradients(routing, path).items():
+        assert torch.isfinite(gradient).all(), f"gradient of {name}"
 
 
 @pytest.mark.parametrize("path", PATHS_AND_THREADS)

@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from shortcaps.models import create_model
 from shortcaps.routing import EM, Fuzzy, Routing
 from shortcaps.routing.fused import KINDS
+from shortcaps.routing.kernels import library
 from shortcaps.routing.kernels.library import RoutingProblem, native
 from shortcaps.routing.kernels.route_op import state_size
 from tests.problems import FUSED, NATIVE, ROUTINGS, FactoredProblem, factored_problem, routing_name
@@ -234,6 +235,28 @@ def test_an_operator_called_without_a_state_still_has_gradients() -> None:
         pose, activation, _ = torch.ops.shortcaps.route(*arguments, keeps_state, *settings)
         gradients.append(torch.autograd.grad(pose.sum() + activation.sum(), problem.poses)[0])
     assert torch.equal(*gradients)
+
+
+@NATIVE
+@pytest.mark.parametrize("needs_gradient", [True, False])
+def test_forward_mode_derivatives_are_refused_by_native_code_and_right_without(needs_gradient: bool) -> None:
+    images, direction = torch.rand(2, 1, 28, 28), torch.randn(2, 1, 28, 28)
+    model = create_model(routing="attention", path="auto").eval().requires_grad_(needs_gradient)
+    with pytest.raises(NotImplementedError, match="path='dense'"):
+        torch.func.jvp(model, (images,), (direction,))
+    model = create_model(routing="attention", path="dense").double().eval().requires_grad_(needs_gradient)
+    images, direction = images.double(), direction.double()
+    _, tangent = torch.func.jvp(model, (images,), (direction,))
+    with torch.no_grad():
+        numeric = (model(images + 1e-6 * direction) - model(images - 1e-6 * direction)) / 2e-6
+    torch.testing.assert_close(tangent, numeric, rtol=1e-4, atol=1e-6)
+
+
+@NATIVE
+def test_a_library_of_other_source_files_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not isinstance(library._load(), str)
+    monkeypatch.setattr(library, "source_digest", lambda: "of other files")
+    assert library._load() == "of another version than its source files (install the package again)"
 
 
 def test_without_the_native_library_everything_runs_and_says_so() -> None:

@@ -56,7 +56,13 @@ int shortcaps_limit_variant(int variant) {
 // For tests: small problems are divided among threads as well.
 void shortcaps_set_work_per_thread(int64_t operations) { shortcaps_work_per_thread = operations; }
 
-// For the Python side to notice a library that was built from another version of the source.
+// For the Python side to notice a library that was built from another version of the source, and to see that both sides
+// mean the same by a problem.
+#ifndef SHORTCAPS_SOURCE
+#define SHORTCAPS_SOURCE ""
+#endif
+const char *shortcaps_source() { return SHORTCAPS_SOURCE; }
+
 int64_t shortcaps_problem_sizes() {
     int64_t sizes = 0;
     for (int64_t size : {sizeof(RoutingProblem), sizeof(LocalProblem), sizeof(MixProblem), sizeof(SquashProblem)})

@@ -168,7 +168,8 @@ class ExpectationMaximisation : public Block<Real, ROWS, COLS> {
     // The share of an input, relative to exp(scales).
     V scaled_share(int64_t turn, V share, V log_share, int64_t m) const {
         const V scale = scales[turn * outputs + m];
-        return scale < 0 ? exponential(log_share - scale) : share;
+        // An input that does not exist may lie above the largest of those that do: no weight times infinity is not a number.
+        return scale < 0 ? exponential(smaller(log_share - scale, V{})) : share;
     }
 
     // Votes for one output, a row of them (or, where its width is not known when compiling, a number) at a time for all

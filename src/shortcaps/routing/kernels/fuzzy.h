@@ -107,7 +107,8 @@ class FuzzyMeans : public Block<Real, ROWS, COLS> {
     V weight(int64_t m, int64_t turn, const V *centre) const {
         if (!centre) return splat<Real>(1);
         if (is_two) return memberships[m] * SQUARE_SCALE * (memberships[m] * SQUARE_SCALE);
-        return exponential(memberships[m] * fuzziness - largest[turn * outputs + m]);
+        // An input that does not exist may lie above the largest of those that do: no weight times infinity is not a number.
+        return exponential(smaller(memberships[m] * fuzziness - largest[turn * outputs + m], V{}));
     }
 
     void move_centres(int64_t turn) {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import os
 from functools import reduce
 from pathlib import Path
@@ -92,6 +93,12 @@ PROBLEMS: dict[str, type[ctypes.Structure]] = {
 }
 
 
+def source_digest() -> str:
+    """Of the source files that come with the package. As in `setup.py`, which puts it into the library."""
+    files = sorted(file for file in LIBRARY.parent.iterdir() if file.suffix in (".h", ".cpp"))
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+
+
 def _load() -> ctypes.CDLL | str:
     """The native library, or why there is none: not built, not fitting, or switched off by SHORTCAPS_NO_NATIVE=1."""
     if os.environ.get(DISABLE, "") not in ("", "0"):
@@ -102,11 +109,16 @@ def _load() -> ctypes.CDLL | str:
         library = ctypes.CDLL(str(LIBRARY))
     except OSError as error:
         return f"not to be loaded ({error})"
+    source = getattr(library, "shortcaps_source", None)
+    if source is not None:
+        source.restype = ctypes.c_char_p
+    if source is None or source().decode() != source_digest():
+        return "of another version than its source files (install the package again)"
     library.shortcaps_problem_sizes.restype = ctypes.c_int64
     if library.shortcaps_problem_sizes() != reduce(
         lambda sizes, kind: sizes * 1000 + ctypes.sizeof(kind), PROBLEMS.values(), 0
     ):
-        return "of another version (install the package again)"
+        return "not what the Python side takes it for (see PROBLEMS)"
     library.shortcaps_variant.restype = ctypes.c_char_p
     library.shortcaps_route_state_size.restype = ctypes.c_int64
     library.shortcaps_route_state_size.argtypes = [ctypes.POINTER(RoutingProblem)]
@@ -156,10 +168,12 @@ def goes_back(*tensors: Tensor | None) -> bool:
 def is_plain(*tensors: Tensor | None) -> bool:
     """Whether nothing is traced and nothing goes back. PyTorch then need not know of a call: for one image, its
     book-keeping takes as long as the work."""
-    ordinary = all(
-        tensor is None or (type(tensor) in (Tensor, torch.nn.Parameter) and unpack_dual(tensor).tangent is None)
-        for tensor in tensors
-    )
+    if any(tensor is not None and unpack_dual(tensor).tangent is not None for tensor in tensors):
+        # PyTorch would leave the derivative out without a word.
+        raise NotImplementedError(
+            "native code has no forward-mode derivatives (jvp): take path='dense', which PyTorch differentiates"
+        )
+    ordinary = all(tensor is None or type(tensor) in (Tensor, torch.nn.Parameter) for tensor in tensors)
     return ordinary and not torch.compiler.is_compiling() and not goes_back(*tensors)
 
 
