@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from shortcaps.training.synced import synchronise_batch_norm
 from tests.training.support import environment, finish, pictures, settings_file
 
 SCRIPT = Path(__file__).with_name("dump_gradients.py")
@@ -38,6 +39,22 @@ def test_two_processes_with_half_the_batch_have_the_gradients_of_one_with_the_wh
         scale = gradient.abs().max().item()
         assert (two[name] - gradient).abs().max().item() <= 1e-6 * min(1.0, scale), name
     assert max(gradient.abs().max().item() for gradient in one.values()) > 1e-3
+
+
+def test_batch_norm_over_processes_keeps_its_statistics_in_full_precision(tmp_path: Path) -> None:
+    images = (torch.randn(16, 3, 5, 5) + 7).bfloat16()
+    alone, synced = torch.nn.BatchNorm2d(3), torch.nn.Sequential(torch.nn.BatchNorm2d(3))
+    expected = alone(images)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        synchronise_batch_norm(synced)
+        found = synced(images)
+    finally:
+        torch.distributed.destroy_process_group()
+    assert found.dtype == expected.dtype == torch.bfloat16
+    torch.testing.assert_close(found, expected, rtol=1e-2, atol=1e-2)
+    for name in ("running_mean", "running_var"):
+        torch.testing.assert_close(getattr(synced[0], name), getattr(alone, name), rtol=1e-5, atol=1e-6)
 
 
 def assert_complete(run: Path, output: str) -> None:

@@ -221,3 +221,17 @@ def test_refused_checkpoints_do_not_push_out_good_ones(tmp_path: Path) -> None:
     assert found is not None
     assert found.progress["step"] == 12
     assert complaints == []
+
+
+def test_a_run_whose_checkpoints_are_of_other_settings_is_not_begun_anew(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    for step in (10, 15):
+        run.write_checkpoint(Checkpoint({"weights": torch.zeros(1)}, {"step": step}), "with two processes")
+    (tmp_path / "checkpoint-00000015.safetensors").write_bytes(b"damaged")
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(RunError, match=r"another number of processes .*: go on as the run was begun"):
+        run.read_checkpoint("with four")
+    assert sorted(tmp_path.iterdir()) == before
+    for file in before:
+        file.write_bytes(b"damaged")
+    assert run.read_checkpoint("with two processes")[0] is None  # nothing is lost by beginning anew

@@ -220,8 +220,9 @@ def test_a_full_disk_gets_one_line_exit_code_one_and_leaves_the_last_checkpoint(
 
 
 @pytest.mark.filterwarnings("ignore:image values run from")
+@pytest.mark.parametrize("precision", ["32-true", "64-true"])
 def test_a_loss_that_is_no_number_stops_with_its_place_and_leaves_good_weights(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: str
 ) -> None:
     data = pictures(tmp_path / "pictures", 12)
     original = Trainer.batch
@@ -231,7 +232,7 @@ def test_a_loss_that_is_no_number_stops_with_its_place_and_leaves_good_weights(
         return (images / 0 if step == 4 else images), labels
 
     monkeypatch.setattr(Trainer, "batch", batch)
-    config = TrainConfig(data=str(data), image_size=20, batch_size=12, epochs=3, network=SMALL)
+    config = TrainConfig(data=str(data), image_size=20, batch_size=12, epochs=3, precision=precision, network=SMALL)
     with pytest.raises(
         RunFault, match=r"the loss is not a number at step 4 \(epoch 2, batch 1\), first seen in layer stem"
     ) as caught:
@@ -243,6 +244,10 @@ def test_a_loss_that_is_no_number_stops_with_its_place_and_leaves_good_weights(
     assert all(torch.isfinite(tensor).all() for tensor in weights.values())
     with pytest.raises(RunError, match="has no weights yet"):
         package.load(tmp_path / "run")
+    with pytest.raises(RunFault, match="at step 4"):
+        train(config, tmp_path / "run", resume=True)
+    later = read_tensors(tmp_path / "run" / "last-good.safetensors")
+    assert not torch.equal(later["stem.convolution.weight"], weights["stem.convolution.weight"]), "those of the start"
 
 
 def test_weights_that_are_no_numbers_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,7 +102,9 @@ class TrainConfig:
         default=None, metadata={"help": "train and test on so many images only (a trial run)"}
     )
     folder: str | None = field(default=None, metadata={"help": "where the published files of the data set already lie"})
-    image_size: int | None = field(default=None, metadata={"help": "side of the images of your own folder"})
+    image_size: int | None = field(
+        default=None, metadata={"help": "side of the images of your own folder, 28 unless given"}
+    )
     colour: bool = field(default=False, metadata={"help": "keep the colours of your own folder"})
     skip_broken: bool = field(default=False, metadata={"help": "leave out images that cannot be read"})
     camera: str | None = field(default=None, metadata={"help": "left, right or stereo, for smallnorb and solids"})

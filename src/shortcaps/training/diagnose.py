@@ -40,7 +40,7 @@ def first_layer_without_numbers(model: nn.Module, images: Tensor) -> str | None:
         if name and not any(True for _ in module.children()):
             handles.append(module.register_forward_hook(watch(name)))
     try:
-        model(images)
+        model(images.to(next(model.parameters()).dtype))
     finally:
         for handle in handles:
             handle.remove()

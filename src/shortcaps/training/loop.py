@@ -122,8 +122,9 @@ def network_settings(config: TrainConfig, data: Dataset) -> dict[str, Any]:
     """What `build_network` needs to build this run's network, now and when it is loaded again."""
     channels, height, width = data.image_shape
     routed: dict[str, Any] = {}
+    own = dict(config.network)
     if config.model not in BASELINES:
-        settings = config.effective_recipe.routing_settings.get(config.routing, {})
+        settings = config.effective_recipe.routing_settings.get(config.routing, {}) | own.pop("routing_settings", {})
         routed = {"routing": config.routing, "routing_settings": settings, "shortcut": config.shortcut}
     return {
         "preset": config.model,
@@ -131,7 +132,7 @@ def network_settings(config: TrainConfig, data: Dataset) -> dict[str, Any]:
         "image_size": height if height == width else [height, width],
         "channels": channels,
         "classes": len(data.class_names),
-        **config.network,
+        **own,
     }
 
 
@@ -285,6 +286,7 @@ class Trainer:
             self.note_environment()
             return
         self.state.restore(checkpoint)
+        self.good = self.snapshot()
         self.note_environment()
         self.display.say(f"going on after step {self.state.step} of {self.steps}")
 

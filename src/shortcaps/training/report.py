@@ -11,7 +11,7 @@ import torch
 
 from shortcaps.data import Dataset
 from shortcaps.data.cache import written_whole
-from shortcaps.evaluate import Evaluation
+from shortcaps.evaluate import Evaluation, percent
 from shortcaps.explain.pictures import grey_picture, laid_over
 from shortcaps.html import as_png, figures, page, section, table
 from shortcaps.models import CapsuleNetwork, Network
@@ -104,7 +104,7 @@ def minutes(seconds: float) -> str:
 def per_class(test: Evaluation) -> str:
     counts = test.confusion.sum(1).tolist()
     lines = "".join(
-        f"<tr><td>{html.escape(name)}</td><td class='number'>{count:,}</td><td class='number'>{accuracy:.2%}</td></tr>"
+        f"<tr><td>{html.escape(name)}</td><td class='number'>{count:,}</td><td class='number'>{percent(accuracy)}</td></tr>"
         for name, count, accuracy in zip(test.class_names, counts, test.per_class, strict=True)
     )
     return f"<table><tr><th>class</th><th class='number'>images</th><th class='number'>right</th></tr>{lines}</table>"

@@ -134,14 +134,18 @@ class RunDirectory:
         return sorted(self.path.glob("checkpoint-*.json"), reverse=True)
 
     def read_checkpoint(self, config_digest: str) -> tuple[Checkpoint | None, list[str]]:
-        """The newest checkpoint that is whole and belongs to this run, and what was wrong with newer ones."""
-        complaints = []
+        """The newest checkpoint that is whole and belongs to this run, and what was wrong with newer ones.
+
+        Where only others' are left, nothing is taken for lost: beginning anew would delete them.
+        """
+        complaints, is_foreign = [], False
         for note_file in self._notes():
             tensors_file = note_file.with_suffix(".safetensors")
             try:
                 note = json.loads(note_file.read_text())
                 if note["format"] != FORMAT or note["config"] != config_digest:
                     complaints.append(f"{tensors_file.name} belongs to another run: not used")
+                    is_foreign = True
                     continue
                 if sha256_of(tensors_file) != note["sha256"]:
                     complaints.append(f"{tensors_file.name} is damaged (its checksum does not fit): not used")
@@ -149,6 +153,11 @@ class RunDirectory:
                 return Checkpoint(read_tensors(tensors_file), note["progress"]), complaints
             except (OSError, ValueError, KeyError, TypeError) as error:
                 complaints.append(f"{note_file.name} is damaged ({error}): not used")
+        if is_foreign:
+            raise RunError(
+                f"the checkpoints in {self.path} were made with other settings, another number of processes or another version of "
+                "shortcaps: go on as the run was begun, or begin a new one with another --out"
+            )
         return None, complaints
 
 

@@ -31,8 +31,11 @@ class SyncedBatchNorm2d(nn.BatchNorm2d):
         if not self.training:
             return super().forward(input)
         count = input.numel() // input.shape[1] * dist.get_world_size()
-        mean = SumOverProcesses.apply(input.sum((0, 2, 3))) / count
-        centred = input - mean[None, :, None, None]
+        exact = input.to(
+            torch.promote_types(input.dtype, torch.float32)
+        )  # statistics in bfloat16 would be off by 0.4 %
+        mean = SumOverProcesses.apply(exact.sum((0, 2, 3))) / count
+        centred = exact - mean[None, :, None, None]
         variance = SumOverProcesses.apply(centred.square().sum((0, 2, 3))) / count
         with torch.no_grad():
             assert self.running_mean is not None
@@ -44,7 +47,7 @@ class SyncedBatchNorm2d(nn.BatchNorm2d):
             unbiased = variance * (count / max(1, count - 1))
             self.running_var.lerp_(unbiased.to(self.running_var.dtype), momentum)
         scale = (variance + self.eps).rsqrt() * self.weight
-        return centred * scale[None, :, None, None] + self.bias[None, :, None, None]
+        return (centred * scale[None, :, None, None] + self.bias[None, :, None, None]).to(input.dtype)
 
 
 def synchronise_batch_norm(model: nn.Module) -> None:
