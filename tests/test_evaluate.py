@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from shortcaps.data import Dataset
-from shortcaps.evaluate import evaluate, expected_calibration_error, summarise
+from shortcaps.evaluate import evaluate, expected_calibration_error, percent, summarise
 from shortcaps.intervals import independent_images, wilson_interval
 
 
@@ -23,6 +23,13 @@ def test_confusion_accuracy_and_classes_are_counted() -> None:
     assert found.confusion.tolist() == [[1, 1, 0], [0, 1, 1], [0, 0, 2]]
     assert found.accuracy == pytest.approx(4 / 6)
     assert found.per_class == pytest.approx((0.5, 0.5, 1.0))
+
+
+def test_a_class_without_images_has_no_share_of_right_answers() -> None:
+    found = summarise(torch.eye(3)[:2], dataset([0, 0]))
+    assert found.per_class == (0.5, None, None)
+    assert found.to_dict()["per_class"] == {"a": 0.5, "b": None, "c": None}
+    assert (percent(0.5), percent(None)) == ("50.00%", "–")
 
 
 def test_views_of_one_original_are_no_independent_evidence() -> None:

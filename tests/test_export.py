@@ -13,7 +13,7 @@ import torch
 import shortcaps
 from shortcaps import export as module
 from shortcaps.data import Dataset
-from shortcaps.export import export, largest_difference, quantize
+from shortcaps.export import calibration_images, export, largest_difference, quantize
 from shortcaps.training.config import RunFault
 
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -78,3 +78,12 @@ def test_int8_is_smaller_and_its_loss_is_measured(tmp_path: Path) -> None:
     session = onnxruntime.InferenceSession(small.file)
     difference = largest_difference(model, session, data.view(data.images[:64]))
     assert 0 < difference < 0.3  # rounded, not broken
+
+
+def test_int8_ranges_are_learned_from_all_classes() -> None:
+    images = (torch.arange(900) // 300 * 100).to(torch.uint8).reshape(-1, 1, 1, 1).expand(-1, 1, 28, 28)
+    data = Dataset("n", "by class", "train", "default", images, torch.arange(900) // 300, ("cat", "dog", "owl"))
+    shown = calibration_images(data)
+    assert len(shown) == 512
+    assert all(160 <= int((shown[:, 0, 0, 0] * 255 / 100).round().eq(k).sum()) <= 180 for k in range(3))
+    assert len(calibration_images(data.subset(slice(0, 7)))) == 7

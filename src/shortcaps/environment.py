@@ -42,6 +42,10 @@ def _commit() -> str:
     """The commit of a source checkout, with a mark where the package differs from it; `-` for an installed package."""
     here = Path(__file__).parent
     try:
+        # An environment may lie inside somebody's repository, which is then not this package's.
+        subprocess.run(
+            ["git", "ls-files", "--error-unmatch", "--", Path(__file__).name], cwd=here, capture_output=True, check=True
+        )
         commit = subprocess.run(
             ["git", "rev-parse", "--short=12", "HEAD"], cwd=here, capture_output=True, text=True, check=True
         )

@@ -19,6 +19,7 @@ CALIBRATION_BINS = 15
 class Evaluation:
     """What a network does on a data set.
 
+    per_class: the share of each class's images that were recognised; None where there were none
     confusion: (classes, classes), counts by [true, predicted]
     probabilities: (count, classes), on the CPU
     """
@@ -27,7 +28,7 @@ class Evaluation:
     count: int
     accuracy: float
     interval: tuple[float, float]
-    per_class: tuple[float, ...]
+    per_class: tuple[float | None, ...]
     calibration_error: float
     confusion: Tensor
     class_names: tuple[str, ...]
@@ -43,6 +44,11 @@ class Evaluation:
             "expected_calibration_error": self.calibration_error,
             "confusion": self.confusion.tolist(),
         }
+
+
+def percent(share: float | None) -> str:
+    """A share for people; a dash where nothing was there to be counted."""
+    return "–" if share is None else f"{share:.2%}"
 
 
 def expected_calibration_error(confidences: Tensor, correct: Tensor, bins: int = CALIBRATION_BINS) -> float:
@@ -80,7 +86,7 @@ def summarise(probabilities: Tensor, data: Dataset) -> Evaluation:
     confusion = torch.bincount(data.labels * classes + predicted, minlength=classes**2).reshape(classes, classes)
     right = int(confusion.diagonal().sum())
     confidence = as_probabilities(probabilities).amax(1)
-    per_class = confusion.diagonal() / confusion.sum(1).clamp_min(1)
+    per_class = tuple(int(confusion[k, k]) / int(row.sum()) if row.any() else None for k, row in enumerate(confusion))
     count = len(data)
     independent = count if data.originals is None else independent_images(predicted == data.labels, data.originals)
     return Evaluation(
@@ -88,7 +94,7 @@ def summarise(probabilities: Tensor, data: Dataset) -> Evaluation:
         count,
         right / max(1, count),
         wilson_interval(right / max(1, count) * independent, independent),
-        tuple(per_class.tolist()),
+        per_class,
         expected_calibration_error(confidence, predicted == data.labels),
         confusion,
         data.class_names,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import multiprocessing
 import re
@@ -9,6 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from shortcaps.data import fetch as fetch_module
 from shortcaps.data.cache import cache_folder, written_whole
@@ -160,3 +162,24 @@ def test_the_cache_folder_follows_one_variable_and_the_platform(
     assert cache_folder() == tmp_path / "xdg" / "shortcaps"
     monkeypatch.setattr("sys.platform", "darwin")
     assert cache_folder() == Path.home() / "Library" / "Caches" / "shortcaps"
+
+
+def test_what_is_whole_in_a_folder_that_cannot_be_written_to_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / WANTED.name).write_bytes(CONTENT)
+
+    def refuse(self: FileLock, *arguments: object, **options: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(tmp_path / ".lock"))
+
+    monkeypatch.setattr(FileLock, "acquire", refuse)
+    source = Fixed(None)
+    assert fetch([WANTED], [source], tmp_path) == {WANTED.name: tmp_path / WANTED.name}
+    assert source.asked == 0
+
+    def fail(self: FileLock, *arguments: object, **options: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(FileLock, "acquire", fail)
+    with pytest.raises(OSError, match="No space left"):
+        fetch([WANTED], [source], tmp_path)

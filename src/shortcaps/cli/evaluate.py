@@ -53,7 +53,7 @@ def evaluate_command(
 ) -> None:
     from rich.table import Table
 
-    from shortcaps.evaluate import evaluate
+    from shortcaps.evaluate import evaluate, percent
     from shortcaps.pretrained import find_run
     from shortcaps.training.run import read_run_config
 
@@ -108,5 +108,5 @@ def evaluate_command(
         count = int(row.sum())
         row[number] = 0
         other = f"{found.class_names[int(row.argmax())]} ({int(row.max())})" if int(row.max()) else ""
-        table.add_row(class_name, f"{count:,}", f"{found.per_class[number]:.2%}", other)
+        table.add_row(class_name, f"{count:,}", percent(found.per_class[number]), other)
     console.print(table)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -54,10 +55,21 @@ def write_json(target: Path, content: object) -> None:
 
 @contextmanager
 def only_one_process(folder: Path) -> Iterator[None]:
-    """Others that want to fill the same folder wait here, and then find it filled."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder / ".lock"):
+    """Others that want to fill the same folder wait here, and then find it filled.
+
+    A folder that cannot be written to (a read-only disk, somebody else's cache) can be read without waiting for anybody.
+    """
+    lock = FileLock(folder / ".lock")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
+    try:
         yield
+    finally:
+        lock.release()  # does nothing where it was not to be had
 
 
 def sha256_of(file: Path) -> str:
