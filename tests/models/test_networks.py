@@ -40,10 +40,12 @@ NETWORKS = [(preset, routing, shortcut) for preset, shortcut in PARAMETERS for r
 EVERY_NETWORK = pytest.mark.parametrize(("preset", "routing", "shortcut"), NETWORKS)
 
 
-@EVERY_NETWORK
-def test_parameter_counts_are_those_of_the_paper(preset: str, routing: str, shortcut: bool) -> None:
+@pytest.mark.parametrize(
+    ("preset", "shortcut", "routing", "expected"),
+    [(*family, routing, count) for family, counts in PARAMETERS.items() for routing, count in counts.items()],
+)
+def test_parameter_counts_are_those_of_the_paper(preset: str, shortcut: bool, routing: str, expected: int) -> None:
     model = shortcaps.create_model(preset, routing=routing, shortcut=shortcut)
-    expected = PARAMETERS[preset, shortcut][routing]
     assert sum(p.numel() for p in model.parameters()) == expected
     assert model.summary().parameters == expected
 

@@ -145,6 +145,15 @@ def test_a_record_made_otherwise_is_not_taken_for_this_one(tmp_path: Path, grid:
     with pytest.raises(RunError, match="was made with epochs 1 instead of 2: choose another --out"):
         run_grid(longer, tmp_path, launch=in_process)
 
+    said: list[str] = []
+    others = [longer[0], *plan_jobs([grid[1].cell], tmp_path / "runs", epochs=1)]
+    outcome = run_grid(others, tmp_path, launch=in_process, tell=said.append)
+    assert [record.cell for record in outcome.done] == [grid[1].cell], "the others are run all the same"
+    assert "epochs 1 instead of 2" in outcome.failed["baseline/shortcut/em/mnist, seed 0"]
+    assert said[0].startswith(
+        "baseline/shortcut/em/mnist, seed 0 is left out: baseline-shortcut-em-mnist-seed0.json was"
+    )
+
 
 def test_a_damaged_record_is_named(tmp_path: Path) -> None:
     file = write_record(made_up(FUZZY, 0.9), tmp_path)

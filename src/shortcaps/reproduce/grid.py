@@ -129,19 +129,28 @@ def run_grid(
     finished: Callable[[Record], object] = lambda record: None,
     launch: Launch | None = None,
 ) -> Outcome:
-    """Runs what has no record yet. `finished` is called with each new record, one at a time."""
+    """Runs what has no record yet. `finished` is called with each new record, one at a time.
+
+    Cells that were run with other settings are left out, as if they had failed; raises RunError where no other is left.
+    """
     known = read_records(out)
     waiting: queue.SimpleQueue[Job] = queue.SimpleQueue()
     done: list[Record] = []
-    for job in jobs:
-        record = find_record(known, job.cell, job.config)
-        if record is None:
-            check_run(job)
-            waiting.put(job)
-        else:
-            done.append(record)
-    tell(f"{len(jobs)} runs, {len(done)} of them done already")
     failed: dict[str, str] = {}
+    for job in jobs:
+        try:
+            record = find_record(known, job.cell, job.config)
+            if record is None:
+                check_run(job)
+                waiting.put(job)
+            else:
+                done.append(record)
+        except RunError as reason:
+            if len(jobs) == len(failed) + 1:
+                raise
+            failed[str(job)] = str(reason)
+            tell(f"{job} is left out: {reason}")
+    tell(f"{len(jobs)} runs, {len(done)} of them done already")
     one_at_a_time, processes = threading.Lock(), Processes()
 
     def do(job: Job, device: int) -> str | None:
