@@ -12,7 +12,7 @@ from pathlib import Path
 from shortcaps.bench.cases import Case
 
 # By default glibc keeps much of what was freed, how much depends on chance, and the peak of one and the same step varies by 7 %.
-# With a fixed threshold every larger block goes back to the system at once: repetitions agree to half a percent.
+# With a fixed threshold every larger block goes back to the system at once: repetitions agree to less than a percent.
 _GIVE_BACK = {"MALLOC_MMAP_THRESHOLD_": str(128 * 1024)}
 
 

@@ -39,7 +39,8 @@ Recipes:
 
 Highest lr unless `--lr` says otherwise: {RATES_HELP}.
 
-Settings may stand in a TOML file (`--config`), in which case flags win over it.
+Settings may stand in a TOML file (`--config`), in which case flags win over it; there `[network]` and
+`[network.routing_settings]` change the network and its routing (docs/routings.md).
 
 Examples:
 

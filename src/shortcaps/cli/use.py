@@ -41,7 +41,7 @@ Examples:
 
     shortcaps predict mnist-baseline-fuzzy digit.png
 
-    shortcaps predict runs/photos scans/ 'more/*.jpg' --csv > answers.csv
+    shortcaps predict runs/photos-baseline-fuzzy scans/ 'more/*.jpg' --csv > answers.csv
 
     cat digit.png | shortcaps predict mnist-baseline-fuzzy - --json
 """,
@@ -191,8 +191,8 @@ def _data_of(config: dict[str, Any], split: str) -> Dataset:
     "export",
     help="""Write a trained network as an ONNX file, after checking it against PyTorch.
 
-Input `images` (batch, channels, height, width) in 0–1; outputs `probabilities` and `poses`. Class names and preparation are in
-the file's metadata. The check runs it in onnxruntime on real images at batches of 1, 3 and 64.
+Input `images` (batch, channels, height, width) in 0–1; outputs `probabilities` (each by itself; `predict`
+divides them by their sum) and `poses`. Class names and preparation are in the file's metadata. The check runs it in onnxruntime on real images at batches of 1, 3 and 64.
 
 Examples:
 
@@ -263,7 +263,7 @@ Examples:
 
     shortcaps serve mnist-baseline-fuzzy
 
-    shortcaps serve runs/photos --port 9000 --host 0.0.0.0
+    shortcaps serve runs/photos-baseline-fuzzy --port 9000 --host 0.0.0.0
 """,
 )
 def serve_command(
