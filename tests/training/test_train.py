@@ -19,7 +19,7 @@ from shortcaps.cli import main
 from shortcaps.data import load
 from shortcaps.training import RECIPES, RunError, TrainConfig, train
 from shortcaps.training.config import RunFault
-from shortcaps.training.loop import Trainer, derive, learning_rate
+from shortcaps.training.loop import Trainer, derive, learning_rate, network_settings
 from shortcaps.training.run import read_tensors
 from tests.training.support import finish, pictures, settings_file, shortcaps
 
@@ -248,6 +248,15 @@ def test_a_loss_that_is_no_number_stops_with_its_place_and_leaves_good_weights(
         train(config, tmp_path / "run", resume=True)
     later = read_tensors(tmp_path / "run" / "last-good.safetensors")
     assert not torch.equal(later["stem.convolution.weight"], weights["stem.convolution.weight"]), "those of the start"
+
+
+def test_routing_settings_of_a_config_leave_the_recipes_others_as_they_are(tmp_path: Path) -> None:
+    data = load(str(pictures(tmp_path / "pictures", 12)), "train")
+    config = TrainConfig(data=data.name, routing="em", network={"passes": 1, "routing_settings": {"sharpness": 2.0}})
+    settings = network_settings(config, data)
+    assert settings["routing_settings"] == RECIPES["fast"].routing_settings["em"] | {"sharpness": 2.0}
+    assert settings["passes"] == 1
+    assert config.network["routing_settings"] == {"sharpness": 2.0}, "what was asked for stays as it was"
 
 
 def test_weights_that_are_no_numbers_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
