@@ -72,11 +72,13 @@ def predict(
     was_training = model.training
     model.eval()
     dtype = next(model.parameters()).dtype
-    parts = []
-    for images in data.images.split(batch_size):
-        parts.append(model(data.view(images.to(device)).to(dtype)).float().cpu())
+    # Made before the first batch: small results that live on between the large tensors of one batch and the next would keep
+    # the C library from using that memory again, and hundreds of batches from fitting into it.
+    answers = torch.empty(len(data), len(data.class_names))
+    for images, answer in zip(data.images.split(batch_size), answers.split(batch_size), strict=True):
+        answer.copy_(model(data.view(images.to(device)).to(dtype)))
     model.train(was_training)
-    return torch.cat(parts)
+    return answers
 
 
 def summarise(probabilities: Tensor, data: Dataset) -> Evaluation:
