@@ -191,8 +191,9 @@ def _data_of(config: dict[str, Any], split: str) -> Dataset:
     "export",
     help="""Write a trained network as an ONNX file, after checking it against PyTorch.
 
-Input `images` (batch, channels, height, width) in 0–1; outputs `probabilities` (each by itself; `predict`
-divides them by their sum) and `poses`. Class names and preparation are in the file's metadata. The check runs it in onnxruntime on real images at batches of 1, 3 and 64.
+Input `images` (batch, channels, height, width) in 0–1; outputs `probabilities` (each by itself; `predict` divides them by their
+sum) and `poses`. Class names and preparation are in the file's metadata. The check runs it in onnxruntime on real images
+at batches of 1, 3 and 64.
 
 Examples:
 
