@@ -12,8 +12,8 @@ import torch
 
 import shortcaps
 from shortcaps import export as module
-from shortcaps.data import Dataset
-from shortcaps.export import calibration_images, export, largest_difference, quantize
+from shortcaps.data import Dataset, sample_images
+from shortcaps.export import CALIBRATION_IMAGES, export, largest_difference, quantize
 from shortcaps.training.config import RunFault
 
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -83,7 +83,7 @@ def test_int8_is_smaller_and_its_loss_is_measured(tmp_path: Path) -> None:
 def test_int8_ranges_are_learned_from_all_classes() -> None:
     images = (torch.arange(900) // 300 * 100).to(torch.uint8).reshape(-1, 1, 1, 1).expand(-1, 1, 28, 28)
     data = Dataset("n", "by class", "train", "default", images, torch.arange(900) // 300, ("cat", "dog", "owl"))
-    shown = calibration_images(data)
+    shown = sample_images(data, CALIBRATION_IMAGES)
     assert len(shown) == 512
     assert all(160 <= int((shown[:, 0, 0, 0] * 255 / 100).round().eq(k).sum()) <= 180 for k in range(3))
-    assert len(calibration_images(data.subset(slice(0, 7)))) == 7
+    assert len(sample_images(data.subset(slice(0, 7)), CALIBRATION_IMAGES)) == 7

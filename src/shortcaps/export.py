@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 import shortcaps
-from shortcaps.data import Dataset
+from shortcaps.data import Dataset, sample_images
 from shortcaps.data.cache import written_whole
 from shortcaps.evaluate import summarise
 from shortcaps.models import CapsuleNetwork
@@ -141,12 +141,6 @@ def latency(session: Any, images: Tensor, repeats: int = 50) -> float:
     return 1000 * median(times)
 
 
-def calibration_images(training: Dataset) -> Tensor:
-    """Images from all over the set: often they lie in the order of their classes."""
-    chosen = torch.linspace(0, len(training) - 1, min(CALIBRATION_IMAGES, len(training))).long()
-    return training.view(training.images[chosen])
-
-
 def quantize(exported: Path, target: Path, training: Dataset, test: Dataset) -> Quantized:
     """Convolutions and matrix products in int8, their ranges learned from training images; what that costs in accuracy is
     measured on the whole test set."""
@@ -155,7 +149,7 @@ def quantize(exported: Path, target: Path, training: Dataset, test: Dataset) -> 
 
     class Images(CalibrationDataReader):
         def __init__(self) -> None:
-            self.parts = iter(calibration_images(training).split(64))
+            self.parts = iter(sample_images(training, CALIBRATION_IMAGES).split(64))
 
         def get_next(self) -> dict[str, np.ndarray] | None:
             part = next(self.parts, None)

@@ -11,12 +11,11 @@ from typer.testing import CliRunner
 
 import shortcaps
 from shortcaps.cli import app
-from shortcaps.data import Dataset
+from shortcaps.data import Dataset, sample_images
 from shortcaps.explain import (
     TRANSFORMATIONS,
     equivariance_score,
     routing_maps,
-    sample_images,
     transformed,
     traverse,
 )

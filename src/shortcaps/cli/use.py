@@ -128,8 +128,8 @@ def explain_command(
     ] = 400,
     as_json: Annotated[bool, typer.Option("--json", help="Print figures as JSON, for scripts.")] = False,
 ) -> None:
-    from shortcaps.data import DataError
-    from shortcaps.explain import equivariance_score, sample_images
+    from shortcaps.data import DataError, sample_images
+    from shortcaps.explain import equivariance_score
     from shortcaps.explain.page import explain, write_explanation
     from shortcaps.predict import Predictor
 

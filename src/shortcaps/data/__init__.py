@@ -9,7 +9,7 @@ from typing import Any
 from shortcaps.data.affnist import load_affnist
 from shortcaps.data.augment import View
 from shortcaps.data.cache import cache_folder
-from shortcaps.data.dataset import PROTOCOLS, SPLITS, DataError, Dataset, check_split_and_protocol
+from shortcaps.data.dataset import PROTOCOLS, SPLITS, DataError, Dataset, check_split_and_protocol, sample_images
 from shortcaps.data.fetch import Tell, say_nothing
 from shortcaps.data.folder import FolderSettings, load_folder
 from shortcaps.data.mnist import FASHION_MNIST, MNIST, load_idx
@@ -17,7 +17,18 @@ from shortcaps.data.norb import norb_dataset
 from shortcaps.data.smallnorb import read_smallnorb
 from shortcaps.data.solids import read_solids
 
-__all__ = ["DATASETS", "PROTOCOLS", "SPLITS", "DataError", "Dataset", "View", "cache_folder", "load", "options_of"]
+__all__ = [
+    "DATASETS",
+    "PROTOCOLS",
+    "SPLITS",
+    "DataError",
+    "Dataset",
+    "View",
+    "cache_folder",
+    "load",
+    "options_of",
+    "sample_images",
+]
 
 DATASETS = {
     "mnist": "handwritten digits, 28x28",

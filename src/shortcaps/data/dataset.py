@@ -83,6 +83,18 @@ class Dataset:
         return replace(self, images=self.images[indices], labels=self.labels[indices], originals=originals)
 
 
+def sample_images(data: Dataset, count: int) -> Tensor:
+    """So many images as a network sees them, from all over the set: neighbours may be of one class, or show one digit."""
+    order = torch.randperm(len(data), generator=torch.Generator().manual_seed(0))
+    if data.originals is not None:
+        one_of_each: dict[int, int] = {}
+        for place, original in zip(order.tolist(), data.originals[order].tolist(), strict=True):
+            one_of_each.setdefault(original, place)
+        if len(one_of_each) >= count:
+            order = torch.tensor(list(one_of_each.values()))
+    return data.view(data.images[order[:count]])
+
+
 def check_split_and_protocol(split: str, protocol: str) -> None:
     if split not in SPLITS:
         raise DataError(f"unknown split {split!r}: choose one of {', '.join(SPLITS)}")

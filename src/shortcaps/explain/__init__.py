@@ -3,7 +3,7 @@
 The functions return plain tensors; `page.py` and `pictures.py` make them into something to look at.
 """
 
-from shortcaps.explain.equivariance import EquivarianceScore, equivariance_score, sample_images
+from shortcaps.explain.equivariance import EquivarianceScore, equivariance_score
 from shortcaps.explain.maps import RoutingMaps, routing_maps
 from shortcaps.explain.transform import TRANSFORMATIONS, Traversal, transformed, traverse
 
@@ -14,7 +14,6 @@ __all__ = [
     "Traversal",
     "equivariance_score",
     "routing_maps",
-    "sample_images",
     "transformed",
     "traverse",
 ]

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from shortcaps.data import Dataset
 from shortcaps.explain.transform import transformed
 from shortcaps.models import CapsuleNetwork
 
@@ -34,18 +33,6 @@ class EquivarianceScore:
     by_transformation: dict[str, float]
     movement: dict[str, float]
     images: int
-
-
-def sample_images(data: Dataset, count: int) -> Tensor:
-    """So many images as a network sees them, from all over the set: neighbours may be of one class, or show one digit."""
-    order = torch.randperm(len(data), generator=torch.Generator().manual_seed(0))
-    if data.originals is not None:
-        one_of_each: dict[int, int] = {}
-        for place, original in zip(order.tolist(), data.originals[order].tolist(), strict=True):
-            one_of_each.setdefault(original, place)
-        if len(one_of_each) >= count:
-            order = torch.tensor(list(one_of_each.values()))
-    return data.view(data.images[order[:count]])
 
 
 @torch.no_grad()
