@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 
 .PHONY: run test lint check sanitize format clean
 
-$(READY): pyproject.toml setup.py constraints.txt $(wildcard src/shortcaps/routing/kernels/*.cpp src/shortcaps/routing/kernels/*.h)
+$(READY): pyproject.toml setup.py constraints.txt $(wildcard src/shortcaps/kernels/*.cpp src/shortcaps/kernels/*.h)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev,all]'
 	touch $(READY)

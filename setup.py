@@ -12,7 +12,7 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.errors import CompileError
 
-KERNELS = Path("src/shortcaps/routing/kernels")
+KERNELS = Path("src/shortcaps/kernels")
 SOURCES = ["routing.cpp", "local.cpp"]
 FLAGS = ["-O3", "-funroll-loops", "-std=c++17", "-fPIC", "-fno-math-errno", "-ffp-contract=fast"]
 # One copy of the kernels for each instruction set; which of them runs is decided on the user's machine.
@@ -68,8 +68,6 @@ class BuildNative(build_ext):
 
 
 setup(
-    ext_modules=[
-        Extension("shortcaps.routing.kernels._native", sources=[str(KERNELS / s) for s in SOURCES], optional=True)
-    ],
+    ext_modules=[Extension("shortcaps.kernels._native", sources=[str(KERNELS / s) for s in SOURCES], optional=True)],
     cmdclass={"build_ext": BuildNative},
 )

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from shortcaps.allocator import keep_freed_memory
 from shortcaps.environment import describe_environment
+from shortcaps.runs.directory import RunDirectory
 from shortcaps.training import TrainConfig
 from shortcaps.training.display import Display
 from shortcaps.training.loop import Trainer, make_fabric
-from shortcaps.training.run import RunDirectory
 
 
 class Timed(Trainer):

@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import settings
 
-from shortcaps.routing.kernels.library import native
+from shortcaps.kernels.library import native
 
 settings.register_profile("suite", deadline=None, max_examples=12, derandomize=True)
 settings.load_profile("suite")

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from shortcaps import routing as routings
+from shortcaps.kernels import library
 from shortcaps.routing import Capsules, Routing, Votes
-from shortcaps.routing.kernels import library
 from shortcaps.routing.paths import make_votes
 
 ROUTINGS: list[Routing] = [kind() for kind in routings.ROUTINGS.values()]

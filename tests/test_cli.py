@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from shortcaps.cli import app
-from shortcaps.data import DataError
+from shortcaps.errors import DataError
 from shortcaps.pretrained import find_run
 from tests.data.test_folder import tree
 

@@ -1,6 +1,6 @@
 """shortcaps: capsule networks with shortcut routing."""
 
-from shortcaps.loading import load
+from shortcaps.inference.load import load
 from shortcaps.losses import log_probability_loss, margin_loss, spread_loss, spread_margin
 from shortcaps.models import PRESETS, Architecture, CapsuleNetwork, ClassCapsules, create_model
 from shortcaps.routing import (

@@ -17,7 +17,7 @@ def best_device() -> str:
 
 def describe_environment(device: str | None = None) -> dict[str, str]:
     """Versions, commit, machine; and the device that does the work, the best there is unless another is named."""
-    from shortcaps.routing.kernels import library
+    from shortcaps.kernels import library
 
     return {
         "shortcaps": version("shortcaps"),

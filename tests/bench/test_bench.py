@@ -19,7 +19,7 @@ from shortcaps.bench.run import Result
 from shortcaps.bench.scaling import Scaling, exponent
 from shortcaps.bench.timing import time_interleaved
 from shortcaps.cli import app
-from shortcaps.training import RunError
+from shortcaps.errors import RunError
 
 SMALL = Case(batch=2, path="factored")
 

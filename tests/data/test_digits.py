@@ -13,9 +13,10 @@ import torch
 from scipy.io import savemat
 from torch.nn import functional as F
 
-from shortcaps.data import DataError, affnist, load
+from shortcaps.data import affnist, load
 from shortcaps.data.fetch import Mirror
 from shortcaps.data.mnist import parse_idx
+from shortcaps.errors import DataError
 from tests.data.fakes import TEST, TRAIN, VALIDATION, content_hashes, fake_files, fake_mnist, idx_bytes
 
 

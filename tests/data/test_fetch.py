@@ -13,9 +13,10 @@ import pytest
 from filelock import FileLock
 
 from shortcaps.data import fetch as fetch_module
-from shortcaps.data.cache import cache_folder, written_whole
-from shortcaps.data.dataset import DataError
+from shortcaps.data.cache import cache_folder
 from shortcaps.data.fetch import Folder, Mirror, NpmPackage, Source, SourceFailed, WantedFile, fetch
+from shortcaps.errors import DataError
+from shortcaps.files import atomic_write
 from tests.data.fakes import packed, web_server
 
 CONTENT = b"the very file" * 1000
@@ -68,7 +69,7 @@ def test_a_download_that_breaks_off_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_a_writer_that_dies_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt), written_whole(tmp_path / "file") as file:
+    with pytest.raises(KeyboardInterrupt), atomic_write(tmp_path / "file") as file:
         file.write(b"half")
         raise KeyboardInterrupt
     assert list(tmp_path.iterdir()) == []

@@ -11,8 +11,9 @@ import pytest
 import torch
 from PIL import Image
 
-from shortcaps.data import DataError, load
+from shortcaps.data import load
 from shortcaps.data.sheet import contact_sheet
+from shortcaps.errors import DataError
 from tests.data.fakes import content_hashes
 
 

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from shortcaps.data import DataError, cache_folder, load, smallnorb, solids
+from shortcaps.data import cache_folder, load, smallnorb, solids
 from shortcaps.data.norb import TEST_INSTANCES, TRAINING_INSTANCES, halve, matrix_header, parse_matrix
+from shortcaps.errors import DataError
 from tests.data.fakes import content_hashes
 
 MAGIC = {"<f4": 0x1E3D4C51, "<f8": 0x1E3D4C53, "<i4": 0x1E3D4C54, "u1": 0x1E3D4C55, "<i2": 0x1E3D4C56}

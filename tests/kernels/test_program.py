@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-import shortcaps.routing.kernels
+import shortcaps.kernels
 
-KERNELS = Path(shortcaps.routing.kernels.__file__).parent
+KERNELS = Path(shortcaps.kernels.__file__).parent
 COMPILER = os.environ.get("CXX", "c++")
 FLAGS = ["-std=c++17", "-fopenmp", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", f"-I{KERNELS}"]
 # Without optimisation, and for the plainest instruction set only, it is a matter of seconds. `make sanitize` builds the

@@ -10,10 +10,11 @@ import torch
 from torch.nn import functional as F
 
 import shortcaps
-from shortcaps.loading import load_network
+from shortcaps.errors import RunError
+from shortcaps.inference.load import load_network
+from shortcaps.inference.predict import Predictor
 from shortcaps.models import BASELINES, SabourNetwork, build_network, create_model
-from shortcaps.predict import Predictor
-from shortcaps.training import RunError, TrainConfig, train
+from shortcaps.training import TrainConfig, train
 from tests.training.support import pictures
 
 

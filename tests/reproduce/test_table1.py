@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 import torch
 
+from shortcaps.errors import RunError
 from shortcaps.reproduce import grid as grid_module
 from shortcaps.reproduce import published
 from shortcaps.reproduce.cells import PAPER_CELLS, Cell, choose_cells
 from shortcaps.reproduce.grid import Job, Processes, plan_jobs, run_grid, run_job
 from shortcaps.reproduce.records import Record, find_record, read_records, record_of_run, write_record
 from shortcaps.reproduce.table1 import ours, sentences, write_table1
-from shortcaps.training import RECIPES, RunError, TrainConfig, train
+from shortcaps.training import RECIPES, TrainConfig, train
 from tests.data.fakes import TEST, fake_mnist
 from tests.training.support import finish, pictures, shortcaps
 

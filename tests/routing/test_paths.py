@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from shortcaps.kernels import library
+from shortcaps.kernels.library import RoutingProblem, native
+from shortcaps.kernels.route_op import state_size
 from shortcaps.models import create_model
 from shortcaps.routing import EM, Fuzzy, Routing
 from shortcaps.routing.fused import KINDS
-from shortcaps.routing.kernels import library
-from shortcaps.routing.kernels.library import RoutingProblem, native
-from shortcaps.routing.kernels.route_op import state_size
 from tests.problems import FUSED, NATIVE, ROUTINGS, FactoredProblem, factored_problem, routing_name
 
 FAST_PATHS = ["factored", FUSED]

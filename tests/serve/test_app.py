@@ -18,14 +18,15 @@ import pytest
 import torch
 from PIL import Image
 
-from shortcaps.predict import Predictor
+from shortcaps.errors import RunError
+from shortcaps.inference.predict import Predictor
 from shortcaps.serve import Limits, create_app
 from shortcaps.serve.app import Answer, Question, answer_all
 from shortcaps.serve.batching import Batcher
 from shortcaps.serve.guard import Guard
-from shortcaps.training import RunError, TrainConfig, train
+from shortcaps.training import TrainConfig, train
 from tests.serve.support import RUN, png, serving
-from tests.test_predict import draw
+from tests.inference.test_predict import draw
 from tests.training.support import pictures
 
 testclient = pytest.importorskip("fastapi.testclient")

@@ -6,10 +6,10 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from shortcaps.training.config import TrainConfig, read_toml
+from shortcaps.runs.config import TrainConfig, read_toml
+from shortcaps.runs.directory import RunDirectory
 from shortcaps.training.display import Display
 from shortcaps.training.loop import Trainer, loss_of, make_fabric
-from shortcaps.training.run import RunDirectory
 
 
 def main(data: str, settings: str, target: str) -> None:

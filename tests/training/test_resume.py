@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from shortcaps.errors import RunError
+from shortcaps.runs.config import TrainConfig
+from shortcaps.runs.directory import Checkpoint, RunDirectory
 from shortcaps.training import loop
-from shortcaps.training.config import RunError, TrainConfig
 from shortcaps.training.loop import train
-from shortcaps.training.run import Checkpoint, RunDirectory
 from tests.training.support import finish, pictures, settings_file, shortcaps
 
 # Patches that kill the process, or raise a signal in it, at a chosen moment.
@@ -40,7 +41,7 @@ Trainer.validation_error = validation_error
 """
 WHILE_WRITING_TENSORS = """
 import os, signal
-from shortcaps.training import run
+from shortcaps.runs import directory as run
 def save(tensors, **options):
     data = original(tensors, **options)
     saved.append(1)
@@ -62,7 +63,7 @@ loop.evaluate = evaluate
 """
 BEFORE_THE_NOTE = """
 import os, signal
-from shortcaps.training.run import RunDirectory
+from shortcaps.runs.directory import RunDirectory
 original = RunDirectory.write_json
 def write_json(self, name, content):
     if name.startswith("checkpoint-") and content["progress"]["step"] >= 10:

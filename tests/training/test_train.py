@@ -17,10 +17,10 @@ import torch
 import shortcaps as package
 from shortcaps.cli import main
 from shortcaps.data import load
-from shortcaps.training import RECIPES, RunError, TrainConfig, train
-from shortcaps.training.config import RunFault
+from shortcaps.errors import RunError, RunFault
+from shortcaps.runs.directory import read_tensors
+from shortcaps.training import RECIPES, TrainConfig, train
 from shortcaps.training.loop import Trainer, derive, learning_rate, network_settings
-from shortcaps.training.run import read_tensors
 from tests.training.support import finish, pictures, settings_file, shortcaps
 
 SMALL = {"capsule_channels": (2, 3, 2), "stem_channels": 4}
@@ -179,7 +179,7 @@ def test_an_existing_run_is_neither_overwritten_nor_resumed_as_another(run: Path
 
 
 def test_a_run_directory_in_use_is_refused(tmp_path: Path) -> None:
-    from shortcaps.training.run import RunDirectory
+    from shortcaps.runs.directory import RunDirectory
 
     first, second = RunDirectory(tmp_path / "run"), RunDirectory(tmp_path / "run")
     first.claim(resume=False)
@@ -196,9 +196,9 @@ def test_a_run_directory_in_use_is_refused(tmp_path: Path) -> None:
 
 DISK_FULL = """
 import errno
-from shortcaps.training import run
+from shortcaps.runs import directory as run
 from contextlib import contextmanager
-original, written = run.written_whole, []
+original, written = run.atomic_write, []
 @contextmanager
 def full(target):
     written.append(target)
@@ -206,7 +206,7 @@ def full(target):
         raise OSError(errno.ENOSPC, "No space left on device", str(target))
     with original(target) as file:
         yield file
-run.written_whole = full
+run.atomic_write = full
 """
 
 
@@ -363,7 +363,7 @@ def test_examples_run(example: str) -> None:
 
 
 def test_the_mnist_example_runs_on_a_tiny_setting() -> None:
-    from shortcaps.data import DataError
+    from shortcaps.errors import DataError
 
     try:
         load("mnist", "test")

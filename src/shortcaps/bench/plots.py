@@ -15,7 +15,7 @@ def plot_scaling(found: list[Scaling], target: Path) -> None:
     from matplotlib import ticker
     from matplotlib.figure import Figure
 
-    from shortcaps.figures import save_figure
+    from shortcaps.reporting.figures import save_figure
 
     quantities = list(dict.fromkeys(scaling.quantity for scaling in found))
     figure = Figure(figsize=(3.4 * len(quantities), 6))

@@ -10,9 +10,8 @@ import typer
 from rich.console import Console
 
 import shortcaps
-from shortcaps.data import DataError
 from shortcaps.environment import best_device
-from shortcaps.training.config import RunError, RunFault
+from shortcaps.errors import DataError, RunError, RunFault
 
 app = typer.Typer(
     name="shortcaps",

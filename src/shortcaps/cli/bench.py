@@ -10,9 +10,9 @@ import typer
 
 from shortcaps.bench import BACKBONE, BENCH_PATHS, QUANTITIES, Case, Report, Scaling, measure_scaling, run_benchmark
 from shortcaps.cli.app import app, console, errors, find_device
+from shortcaps.errors import RunError
 from shortcaps.models import PRESETS
 from shortcaps.routing import ROUTINGS
-from shortcaps.training.config import RunError
 
 FAMILIES = ("shortcut", "sequential")
 
@@ -70,7 +70,7 @@ def bench_command(
 ) -> None:
     from shortcaps.allocator import keep_freed_memory
     from shortcaps.bench.goals import goal_cases, verdicts
-    from shortcaps.routing.kernels import library
+    from shortcaps.kernels import library
 
     sizes = [_batch_size(word) for word in batch.split(",")]
     chosen_paths = _chosen(paths, tuple(BENCH_PATHS), "path")

@@ -11,7 +11,8 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from shortcaps.cli.app import app, console, errors, tell
-from shortcaps.data import DATASETS, PROTOCOLS, SPLITS, DataError, cache_folder, load
+from shortcaps.data import DATASETS, PROTOCOLS, SPLITS, cache_folder, load
+from shortcaps.errors import DataError
 
 
 @contextmanager

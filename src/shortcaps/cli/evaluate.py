@@ -11,8 +11,9 @@ import typer
 from shortcaps.cli.app import app, console, tell
 from shortcaps.data import SPLITS, load, options_of
 from shortcaps.environment import best_device
-from shortcaps.loading import load_network
-from shortcaps.training.config import RunError, TrainConfig
+from shortcaps.errors import RunError
+from shortcaps.inference.load import load_network
+from shortcaps.runs.config import TrainConfig
 
 
 @app.command(
@@ -53,9 +54,9 @@ def evaluate_command(
 ) -> None:
     from rich.table import Table
 
-    from shortcaps.evaluate import evaluate, percent
+    from shortcaps.inference.evaluate import evaluate, percent
     from shortcaps.pretrained import find_run
-    from shortcaps.training.run import read_run_config
+    from shortcaps.runs.directory import read_run_config
 
     config = read_run_config(find_run(run))
     trained = TrainConfig.from_dict(config["train"])

@@ -10,9 +10,10 @@ from typing import Annotated
 import typer
 
 from shortcaps.cli.app import app, console, errors, find_device, tell
-from shortcaps.data import PROTOCOLS, DataError, load
+from shortcaps.data import PROTOCOLS, load
+from shortcaps.errors import DataError, RunError
 from shortcaps.routing.paths import PATHS, check_path
-from shortcaps.training.config import RECIPES, RunError
+from shortcaps.runs.config import RECIPES
 
 reproduce = typer.Typer(
     help="Reproduce the paper's tables, analysis and figures.", no_args_is_help=True, rich_markup_mode="markdown"
@@ -111,7 +112,7 @@ def table2_command(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
 ) -> None:
     from shortcaps.allocator import keep_freed_memory
-    from shortcaps.data.cache import write_json
+    from shortcaps.files import write_json
     from shortcaps.reproduce.table2 import measure_table2, sentences, write_table2
 
     try:
@@ -160,8 +161,8 @@ Examples:
 """,
 )
 def figures_command(out: Out = Path("results/figures")) -> None:
-    from shortcaps.figures import save_figure
     from shortcaps.models import create_model
+    from shortcaps.reporting.figures import save_figure
     from shortcaps.reproduce.cells import STAND_IN
     from shortcaps.reproduce.pictures import draw_network, draw_samples
     from shortcaps.reproduce.published import DATASETS, FAMILIES, NETWORKS

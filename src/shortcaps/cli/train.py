@@ -10,8 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from shortcaps.cli.app import app, console
+from shortcaps.errors import RunError
 from shortcaps.models import BASELINES
-from shortcaps.training.config import HIGHEST_LR, RECIPES, RunError, TrainConfig, read_toml
+from shortcaps.runs.config import HIGHEST_LR, RECIPES, TrainConfig, read_toml
 
 
 def _setting(name: str, *flags: str) -> Any:
@@ -125,7 +126,7 @@ def default_name(config: TrainConfig) -> str:
 
 def _config_to_resume(run: Path, settings: dict[str, Any]) -> TrainConfig:
     """The run's own config; flags may repeat it but not change it."""
-    from shortcaps.training.run import read_run_config
+    from shortcaps.runs.directory import read_run_config
 
     config = read_run_config(run)
     stored = config["train"]

@@ -9,13 +9,14 @@ from typing import Any
 from shortcaps.data.affnist import load_affnist
 from shortcaps.data.augment import View
 from shortcaps.data.cache import cache_folder
-from shortcaps.data.dataset import PROTOCOLS, SPLITS, DataError, Dataset, check_split_and_protocol, sample_images
+from shortcaps.data.dataset import PROTOCOLS, SPLITS, Dataset, check_split_and_protocol, sample_images
 from shortcaps.data.fetch import Tell, say_nothing
 from shortcaps.data.folder import FolderSettings, load_folder
 from shortcaps.data.mnist import FASHION_MNIST, MNIST, load_idx
 from shortcaps.data.norb import norb_dataset
 from shortcaps.data.smallnorb import read_smallnorb
 from shortcaps.data.solids import read_solids
+from shortcaps.errors import DataError
 
 __all__ = [
     "DATASETS",

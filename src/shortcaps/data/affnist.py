@@ -20,10 +20,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from shortcaps.data.augment import PlaceAnywhere, Shift, View
-from shortcaps.data.cache import cache_folder, fits_checksum, only_one_process, write_checksum, written_whole
-from shortcaps.data.dataset import DataError, Dataset
+from shortcaps.data.cache import cache_folder, fits_checksum, only_one_process, write_checksum
+from shortcaps.data.dataset import Dataset
 from shortcaps.data.fetch import Mirror, SourceFailed, Tell, WantedFile, say_nothing
 from shortcaps.data.mnist import MNIST, read_split
+from shortcaps.errors import DataError
+from shortcaps.files import atomic_write
 
 SIDE = 40
 PADDING = (SIDE - 28) // 2
@@ -108,7 +110,7 @@ def read_published(split: str, folder: Path | None, tell: Tell, mirror: Mirror) 
     except (SourceFailed, DataError) as failure:
         tell(f"the published affNIST could not be had ({failure}): making it anew from MNIST")
         return None
-    with written_whole(cached) as file:
+    with atomic_write(cached) as file:
         file.write(data)
     return images, labels
 
@@ -197,7 +199,7 @@ def read_regenerated(split: str, tell: Tell) -> tuple[Tensor, Tensor]:
             tell(f"{file} is damaged: making it again")
         tell(f"making affnist-regenerated ({split}): {len(repeated):,} images")
         images = regenerate(digits, seed=SEEDS[split])
-        with written_whole(file) as stream:
+        with atomic_write(file) as stream:
             np.save(stream, images.numpy(), allow_pickle=False)
         write_checksum(file)
     return images, repeated

@@ -1,19 +1,17 @@
-"""The cache folder, and writing into it so that no half-written file ever passes for a whole one."""
+"""The cache folder: where it is, who may fill it, and whether what lies in it is still what was put there."""
 
 from __future__ import annotations
 
 import errno
-import hashlib
-import json
 import os
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
 
 from filelock import FileLock
+
+from shortcaps.files import atomic_write, sha256_of
 
 ENVIRONMENT_VARIABLE = "SHORTCAPS_CACHE"
 
@@ -29,28 +27,6 @@ def cache_folder() -> Path:
     else:
         base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return base / "shortcaps"
-
-
-@contextmanager
-def written_whole(target: Path) -> Iterator[IO[bytes]]:
-    """A file that appears under its name only once everything is in it."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(name, 0o644)
-        os.replace(name, target)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-
-
-def write_json(target: Path, content: object) -> None:
-    with written_whole(target) as file:
-        file.write((json.dumps(content, indent=2) + "\n").encode())
 
 
 @contextmanager
@@ -72,14 +48,9 @@ def only_one_process(folder: Path) -> Iterator[None]:
         lock.release()  # does nothing where it was not to be had
 
 
-def sha256_of(file: Path) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
 def write_checksum(file: Path) -> None:
     """Remembers a file's SHA-256 beside it, for files that nobody has published one of."""
-    with written_whole(_checksum_file(file)) as note:
+    with atomic_write(_checksum_file(file)) as note:
         note.write(sha256_of(file).encode())
 
 

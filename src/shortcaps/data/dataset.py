@@ -1,4 +1,4 @@
-"""What every data set is to the rest of the package, and the error that all of them raise."""
+"""What every data set is to the rest of the package."""
 
 from __future__ import annotations
 
@@ -9,16 +9,13 @@ import torch
 from torch import Tensor
 
 from shortcaps.data.augment import View
+from shortcaps.errors import DataError
 
 SPLITS = ("train", "validation", "test")
 PROTOCOLS = {
     "default": "no rotation, scaling, shear or object of the test is seen in training or selection",
     "paper": "as the authors did, which for affNIST and smallNORB lets selection see what the test is like",
 }
-
-
-class DataError(Exception):
-    """Something is wrong with data that a user asked for; the message is one they can act on."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortcaps.data.dataset import DataError
+from shortcaps.errors import DataError
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture

@@ -20,8 +20,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from shortcaps.data.cache import fits_checksum, has_checksum, only_one_process, sha256_of, write_checksum, written_whole
-from shortcaps.data.dataset import DataError
+from shortcaps.data.cache import fits_checksum, has_checksum, only_one_process, write_checksum
+from shortcaps.errors import DataError
+from shortcaps.files import atomic_write, sha256_of
 
 PATIENCE = 5.0
 """Seconds that a source may stay silent."""
@@ -191,7 +192,7 @@ def fetch(
                     failures.append(str(failure))
                     tell(f"{failure}; trying the next source")
                     continue
-                with written_whole(target) as file:
+                with atomic_write(target) as file:
                     file.write(data)
                 if wanted.sha256 is None:
                     write_checksum(target)

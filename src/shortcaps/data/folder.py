@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from shortcaps.data.augment import Shift, View
-from shortcaps.data.dataset import DataError, Dataset
+from shortcaps.data.dataset import Dataset
 from shortcaps.data.decode import as_tensor, decode_image
 from shortcaps.data.fetch import Tell, say_nothing
+from shortcaps.errors import DataError
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".webp"}
 SPLIT_FOLDERS = {

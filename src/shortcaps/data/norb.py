@@ -12,7 +12,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from shortcaps.data.augment import BrightnessAndContrast, CentreCrop, RandomCrop, View
-from shortcaps.data.dataset import DataError, Dataset
+from shortcaps.data.dataset import Dataset
+from shortcaps.errors import DataError
 
 # Little-endian throughout. The published description lists a "packed" type too, which no published file uses.
 MAGIC: dict[int, np.dtype] = {

@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from shortcaps.data.cache import written_whole
 from shortcaps.data.dataset import Dataset
+from shortcaps.files import atomic_write
 
 COLUMNS, ROWS, SCALE, GAP, CAPTION = 8, 3, 2, 6, 14
 
@@ -50,7 +50,7 @@ def contact_sheet(parts: list[Dataset], target: Path, *, seed: int = 0) -> None:
             sheet.paste(picture, (x, y))
             draw.text((x, y + picture.height + 1), name[:14], fill=(90, 90, 90))
         top += -(-len(names) // COLUMNS) * row_height
-    with written_whole(target) as file:
+    with atomic_write(target) as file:
         sheet.save(file, "PNG")
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortcaps.data.cache import cache_folder, fits_checksum, only_one_process, write_checksum, written_whole
+from shortcaps.data.cache import cache_folder, fits_checksum, only_one_process, write_checksum
 from shortcaps.data.fetch import Tell, say_nothing
 from shortcaps.data.norb import (
     CLASS_NAMES,
@@ -26,6 +26,7 @@ from shortcaps.data.norb import (
     matrix_header,
     read_norb_files,
 )
+from shortcaps.files import atomic_write
 
 SEED = 2021
 SIDE = 96
@@ -413,7 +414,7 @@ def write_solids(part_of_set: str, paths: dict[str, Path], tell: Tell, progress:
     info[..., 1:] = viewpoint[None, :, None]
     categories = np.broadcast_to(np.arange(len(CLASS_NAMES), dtype="<i4"), info.shape[:3])
     tell(f"rendering solids ({part_of_set}): {count:,} pairs of images")
-    with written_whole(paths["dat"]) as file:
+    with atomic_write(paths["dat"]) as file:
         file.write(matrix_header((count, 2, SIDE, SIDE), np.dtype("u1")))
         for number, instance in enumerate(instances):
             pictures = torch.empty((per_object, len(CLASS_NAMES), 2, SIDE, SIDE), dtype=torch.uint8)
@@ -422,7 +423,7 @@ def write_solids(part_of_set: str, paths: dict[str, Path], tell: Tell, progress:
                 progress(number * len(CLASS_NAMES) + category + 1, len(instances) * len(CLASS_NAMES))
             file.write(pictures.numpy().tobytes())
         for kind, array in (("cat", categories.reshape(-1)), ("info", info.reshape(-1, 4))):
-            with written_whole(paths[kind]) as small:
+            with atomic_write(paths[kind]) as small:
                 small.write(matrix_header(array.shape, np.dtype("<i4")) + array.tobytes())
 
 

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from shortcaps.kernels.local_op import run_mix, run_pre_vote
 from shortcaps.layers.maps import check_maps, squash_map
-from shortcaps.routing.kernels.local_op import run_mix, run_pre_vote
 from shortcaps.routing.paths import check_path, runs_natively
 
 

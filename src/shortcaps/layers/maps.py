@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from shortcaps.kernels.local_op import run_squash
 from shortcaps.routing import pose_length
-from shortcaps.routing.kernels.local_op import run_squash
 from shortcaps.routing.paths import runs_natively
 
 

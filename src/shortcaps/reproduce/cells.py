@@ -6,9 +6,10 @@ import difflib
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from shortcaps.errors import RunError
 from shortcaps.models import BASELINES
 from shortcaps.reproduce import published
-from shortcaps.training.config import RunError, TrainConfig
+from shortcaps.runs.config import TrainConfig
 
 STAND_IN = "solids"
 """Rendered objects with smallNORB's structure, which needs no download. It has no column in the paper."""

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 
 from shortcaps.models import create_model
+from shortcaps.reporting.tables import Grid, write_report
 from shortcaps.reproduce import published
 from shortcaps.reproduce.counting import operations
-from shortcaps.reproduce.tables import Grid, write_report
 from shortcaps.routing import Capsules, DenseVotes, FactoredVotes, Fuzzy, Votes, make_routing
 
 TITLE = "Complexity: what the paper's analysis says, and what is counted"
@@ -246,8 +246,8 @@ def sentences(tensors: Sequence[VotingTensor], counted: Sequence[Iteration]) -> 
 
 
 def write_complexity(folder: Path) -> tuple[Path, ...]:
-    from shortcaps.data.cache import write_json
-    from shortcaps.figures import as_svg, save_figure
+    from shortcaps.files import write_json
+    from shortcaps.reporting.figures import as_svg, save_figure
     from shortcaps.reproduce.pictures import plot_complexity
 
     tensors = [tensor for network in published.NETWORKS for tensor in voting_tensors(network)]

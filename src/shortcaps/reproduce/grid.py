@@ -21,6 +21,7 @@ from pathlib import Path
 
 import torch
 
+from shortcaps.errors import RunError
 from shortcaps.reproduce.cells import Cell
 from shortcaps.reproduce.records import (
     Record,
@@ -31,8 +32,8 @@ from shortcaps.reproduce.records import (
     still_counts,
     write_record,
 )
-from shortcaps.training.config import RunError, TrainConfig
-from shortcaps.training.run import read_run_config
+from shortcaps.runs.config import TrainConfig
+from shortcaps.runs.directory import read_run_config
 
 Tell = Callable[[str], None]
 STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM, -signal.SIGINT, -signal.SIGTERM)

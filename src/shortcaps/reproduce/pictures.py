@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
 from shortcaps.data import Dataset
-from shortcaps.figures import ACCENT, FAINT, INK, SECOND
 from shortcaps.models import CapsuleNetwork
+from shortcaps.reporting.figures import ACCENT, FAINT, INK, SECOND
 from shortcaps.reproduce.complexity import Growth
 
 COLOURS = {"em": "#b0413e", "fuzzy": "#0b7a75", "attention": "#2b6cb0"}

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from shortcaps.data.affnist import published_is_here
-from shortcaps.data.cache import write_json
+from shortcaps.errors import RunError
+from shortcaps.files import write_json
 from shortcaps.reproduce import published
 from shortcaps.reproduce.cells import Cell
-from shortcaps.training.config import RECIPES, RunError, TrainConfig
-from shortcaps.training.run import read_run_config
+from shortcaps.runs.config import RECIPES, TrainConfig
+from shortcaps.runs.directory import read_run_config
 
 TAKEN_FROM_DATA = {"affnist-regenerated": "affnist"}
 """Data sets that stand in a column of another name, marked as what they are."""

@@ -9,12 +9,12 @@ from pathlib import Path
 from statistics import mean, stdev, variance
 from typing import Any
 
-from shortcaps.intervals import student
 from shortcaps.models import BASELINES, build_network
+from shortcaps.reporting.intervals import student
+from shortcaps.reporting.tables import Grid, write_report
 from shortcaps.reproduce import published
 from shortcaps.reproduce.cells import PAPER_CELLS, STAND_IN, Cell
 from shortcaps.reproduce.records import Record
-from shortcaps.reproduce.tables import Grid, write_report
 
 REGENERATED, SHORTENED, TRIAL, LEAKY = "ʳ", "ˢ", "ᵗ", "ᵖ"
 TITLE = "Table 1: test accuracy in %, the paper's and ours"

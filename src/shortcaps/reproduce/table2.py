@@ -10,8 +10,8 @@ from typing import Any
 
 from shortcaps.bench import BACKBONE, Case, Report, run_benchmark
 from shortcaps.bench.memory import measure_memory
+from shortcaps.reporting.tables import Grid, write_report
 from shortcaps.reproduce import published
-from shortcaps.reproduce.tables import Grid, write_report
 
 TITLE = "Table 2: parameters, time and memory, the paper's and ours"
 Key = tuple[str, str, str]

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
+from shortcaps.kernels.route_op import run_route
 from shortcaps.routing.attention import Attention
 from shortcaps.routing.base import Capsules, Routing
 from shortcaps.routing.dynamic import Dynamic
 from shortcaps.routing.em import EM
 from shortcaps.routing.factored import FactoredVotes
 from shortcaps.routing.fuzzy import Fuzzy
-from shortcaps.routing.kernels.route_op import run_route
 
 # The numbers of RoutingKind in routing.h.
 KINDS: dict[type[Routing], int] = {Attention: 0, Dynamic: 1, Fuzzy: 2, EM: 3}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from torch import Tensor
 
-import shortcaps.routing.kernels.local_op
-import shortcaps.routing.kernels.route_op  # noqa: F401  (these two register the operators)
+import shortcaps.kernels.local_op
+import shortcaps.kernels.route_op  # noqa: F401  (these two register the operators)
+from shortcaps.kernels import library
 from shortcaps.routing.base import Routing, full_precision
 from shortcaps.routing.factored import FactoredVotes
 from shortcaps.routing.fused import KINDS, FusedVotes
-from shortcaps.routing.kernels import library
 from shortcaps.routing.votes import DenseVotes, Votes, at_least_float32
 
 PATHS = {

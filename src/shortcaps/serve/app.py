@@ -31,13 +31,12 @@ from starlette.requests import ClientDisconnect
 from torch import Tensor
 
 import shortcaps
-from shortcaps.data.dataset import DataError
 from shortcaps.data.decode import TooManyPixels
-from shortcaps.explain import routing_maps, transformed
-from shortcaps.predict import Prediction, Predictor
+from shortcaps.errors import DataError, RunError
+from shortcaps.inference.explain import routing_maps, transformed
+from shortcaps.inference.predict import Prediction, Predictor
 from shortcaps.serve.batching import Batcher
 from shortcaps.serve.guard import HEADERS, Guard
-from shortcaps.training.config import RunError
 
 PAGE = Path(__file__).with_name("page.html")
 DOCS = Path(__file__).with_name("docs.html")

@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
-from shortcaps.training.config import RECIPES, Recipe, RunError, RunFault, TrainConfig
+from shortcaps.errors import RunError, RunFault
+from shortcaps.runs.config import RECIPES, Recipe, TrainConfig
 
 if TYPE_CHECKING:
     from shortcaps.training.loop import TrainingResult, train

@@ -23,15 +23,16 @@ from torch import Tensor
 
 from shortcaps.data import SPLITS, Dataset, View, load
 from shortcaps.environment import best_device, describe_environment
-from shortcaps.evaluate import Evaluation, evaluate, predict
+from shortcaps.errors import RunError, RunFault
+from shortcaps.inference.evaluate import Evaluation, evaluate, predict
 from shortcaps.losses import log_probability_loss, margin_loss, spread_loss, spread_margin
 from shortcaps.models import BASELINES, build_network
-from shortcaps.training.config import Recipe, RunError, RunFault, TrainConfig
+from shortcaps.runs.config import Recipe, TrainConfig
+from shortcaps.runs.directory import FORMAT, RunDirectory, digest_of
 from shortcaps.training.diagnose import first_layer_without_numbers
 from shortcaps.training.display import Display
 from shortcaps.training.events import Events
 from shortcaps.training.report import write_report
-from shortcaps.training.run import FORMAT, RunDirectory, digest_of
 from shortcaps.training.state import State
 from shortcaps.training.synced import synchronise_batch_norm
 

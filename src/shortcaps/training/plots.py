@@ -8,8 +8,8 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
-from shortcaps.evaluate import Evaluation
-from shortcaps.figures import ACCENT, FAINT, INK, SECOND, as_it_is, as_svg
+from shortcaps.inference.evaluate import Evaluation
+from shortcaps.reporting.figures import ACCENT, FAINT, INK, SECOND, as_it_is, as_svg
 
 
 def curves(rows: list[dict[str, Any]]) -> str:

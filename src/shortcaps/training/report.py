@@ -10,11 +10,11 @@ from typing import Any
 import torch
 
 from shortcaps.data import Dataset
-from shortcaps.data.cache import written_whole
-from shortcaps.evaluate import Evaluation, percent
-from shortcaps.explain.pictures import grey_picture, laid_over
-from shortcaps.html import as_png, figures, page, section, table
+from shortcaps.files import atomic_write
+from shortcaps.inference.evaluate import Evaluation, percent
+from shortcaps.inference.explain.pictures import grey_picture, laid_over
 from shortcaps.models import CapsuleNetwork, Network
+from shortcaps.reporting.html import as_png, figures, page, section, table
 from shortcaps.training.plots import confusion, curves
 
 WORST, MAPS = 24, 6
@@ -29,7 +29,7 @@ def write_report(
         rows = [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
     target = run / "report.html"
     page = render(model, data, test, config, rows, result)
-    with written_whole(target) as file:
+    with atomic_write(target) as file:
         file.write(page.encode())
     return target
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from shortcaps.models import Network
-from shortcaps.training.config import Recipe
-from shortcaps.training.run import Checkpoint
+from shortcaps.runs.config import Recipe
+from shortcaps.runs.directory import Checkpoint
 
 
 class State:

@@ -1,0 +1,93 @@
+"""`shortcaps explain`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from shortcaps.cli.app import app, console, tell
+from shortcaps.cli.shared import INVERT, RUN, data_of_run
+from shortcaps.errors import RunError
+
+
+@app.command(
+    "explain",
+    help="""Show what the capsules of one picture do, as pictures and a page.
+
+For each shortcut: where the winning class takes its votes from, channel by channel and pass by pass. The class poses. What
+becomes of probability and pose as the picture is shifted, turned, scaled and sheared. And an equivariance score: how much of
+what such a transformation does to the poses is one linear map, the same for all images.
+
+Examples:
+
+    shortcaps explain mnist-baseline-fuzzy digit.png
+
+    shortcaps explain runs/affnist-baseline-em digit.png --class 7 --out seven/
+""",
+)
+def explain_command(
+    run: RUN,
+    picture: Annotated[Path, typer.Argument(metavar="PICTURE", help="A picture file.")],
+    out: Annotated[Path | None, typer.Option(help="A folder. [default: explained-PICTURE]", show_default=False)] = None,
+    class_name: Annotated[
+        str | None, typer.Option("--class", help="Explain this class. [default: the winner]", show_default=False)
+    ] = None,
+    invert: INVERT = None,
+    score_images: Annotated[
+        int, typer.Option(help="Test images for the equivariance score; 0 leaves it out.", min=0)
+    ] = 400,
+    as_json: Annotated[bool, typer.Option("--json", help="Print figures as JSON, for scripts.")] = False,
+) -> None:
+    from shortcaps.data import sample_images
+    from shortcaps.errors import DataError
+    from shortcaps.inference.explain import equivariance_score
+    from shortcaps.inference.explain.page import explain, write_explanation
+    from shortcaps.inference.predict import Predictor
+
+    predictor = Predictor(run)
+    if not picture.is_file():
+        raise DataError(f"{picture} {'is a folder: give one picture' if picture.is_dir() else 'does not exist'}")
+    try:
+        image = predictor.read(picture, invert=invert)
+    except DataError as reason:
+        raise DataError(f"{picture}: {reason}") from reason
+    names = predictor.class_names
+    if class_name is not None and class_name not in names:
+        raise RunError(f"unknown class {class_name!r}: this network knows {', '.join(names)}")
+    score = None
+    if score_images:
+        try:
+            images = sample_images(data_of_run(predictor.config, "test"), max(4, score_images))
+            score = equivariance_score(predictor.model, images)
+        except (DataError, ValueError) as reason:  # no test images, or too few
+            tell(f"no equivariance score: {reason}")
+    number = None if class_name is None else names.index(class_name)
+    explanation = explain(predictor.model, image, class_number=number, score=score)
+    target = out or Path(f"explained-{picture.stem}")
+    page = write_explanation(explanation, target, f"{picture.name}: {names[explanation.winner]}")
+    if as_json:
+        figures: dict[str, Any] = {
+            "picture": str(picture),
+            "class": names[explanation.winner],
+            "probabilities": dict(zip(names, explanation.found.probabilities[0].tolist(), strict=True)),
+            "pose": explanation.found.poses[0, explanation.winner].tolist(),
+            "page": str(page),
+        }
+        if score is not None:
+            figures["equivariance"] = {
+                "score": score.score,
+                "by_transformation": score.by_transformation,
+                "movement": score.movement,
+                "images": score.images,
+            }
+        print(json.dumps(figures, indent=2))
+        return
+    probability = float(explanation.found.probabilities[0, explanation.winner])
+    console.print(f"{names[explanation.winner]}, probability {probability:.3f}", highlight=False, style="bold")
+    if score is not None:
+        parts = ", ".join(f"{name.replace('_', ' ')} {value:.2f}" for name, value in score.by_transformation.items())
+        console.print(f"equivariance score {score.score:.2f} ({parts}; {score.images} test images)", highlight=False)
+    console.print(f"page: {page}", highlight=False)

@@ -1,0 +1,88 @@
+"""`shortcaps predict`."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from shortcaps.cli.app import app, console, say_what_is_wrong
+from shortcaps.cli.shared import INVERT, RUN
+from shortcaps.environment import best_device
+from shortcaps.errors import RunError
+
+
+@app.command(
+    "predict",
+    help="""Say what is in pictures: files, folders, patterns, or - for standard input.
+
+Pictures may have any size and colour. They are resized as in training; for a network trained on digits, black on white is
+recognised, and a digit is cut out and centred as MNIST's were. What cannot be read is named, the others are answered, and the
+exit code is 1.
+
+Examples:
+
+    shortcaps predict mnist-baseline-fuzzy digit.png
+
+    shortcaps predict runs/photos-baseline-fuzzy scans/ 'more/*.jpg' --csv > answers.csv
+
+    cat digit.png | shortcaps predict mnist-baseline-fuzzy - --json
+""",
+)
+def predict_command(
+    run: RUN,
+    pictures: Annotated[list[str], typer.Argument(metavar="PICTURE…", help="Files, folders, patterns or -.")],
+    invert: INVERT = None,
+    batch_size: Annotated[int, typer.Option(help="Pictures that are looked at together.", min=1)] = 64,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, with a column for each class.")] = False,
+) -> None:
+    from shortcaps.inference.predict import Predictor, find_pictures
+
+    if as_json and as_csv:
+        raise RunError("--json and --csv exclude each other: choose one")
+    predictor = Predictor(run, best_device())
+
+    def sources() -> Iterator[Path | tuple[str, bytes]]:
+        for word in pictures:
+            if word == "-":
+                yield "standard input", sys.stdin.buffer.read()
+            else:
+                yield from find_pictures([word])
+
+    found = list(predictor.predict(list(sources()), invert=invert, batch_size=batch_size))
+    for prediction in found:
+        if prediction.problem is not None:
+            say_what_is_wrong(f"{prediction.source}: {prediction.problem}")
+    if as_json:
+        print(json.dumps([prediction.to_dict() for prediction in found], indent=2))
+    elif as_csv:
+        writer = csv.writer(sys.stdout)
+        writer.writerow(["file", "class", "probability", *predictor.class_names, "problem"])
+        for prediction in found:
+            numbers = [f"{prediction.probabilities[name]:.6f}" for name in predictor.class_names if prediction.answer]
+            best = [prediction.ranking[0][0], f"{prediction.ranking[0][1]:.6f}"] if prediction.answer else ["", ""]
+            rest = numbers or [""] * len(predictor.class_names)
+            writer.writerow([prediction.source, *best, *rest, prediction.problem or ""])
+    else:
+        _print_predictions([prediction for prediction in found if prediction.problem is None])
+    if any(prediction.problem is not None for prediction in found):
+        sys.exit(1)
+
+
+def _print_predictions(found: list[Any]) -> None:
+    from rich.table import Table
+
+    table = Table("picture", "class", "probability", "next", box=None, header_style="dim")
+    table.columns[0].overflow = "fold"
+    for prediction in found:
+        (answer, probability), *others = prediction.ranking
+        rival = f"{others[0][0]} ({others[0][1]:.3f})" if others else ""
+        table.add_row(prediction.source, answer, f"{probability:.3f}", rival)
+    if found:
+        console.print(table)

@@ -1,0 +1,109 @@
+"""Evaluation: accuracy with its interval, per class, confusion, calibration, on any data set that fits the network."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from shortcaps.data import Dataset
+from shortcaps.models import as_probabilities
+from shortcaps.reporting.intervals import independent_images, wilson_interval
+
+CALIBRATION_BINS = 15
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What a network does on a data set.
+
+    per_class: the share of each class's images that were recognised; None where there were none
+    confusion: (classes, classes), counts by [true, predicted]
+    probabilities: (count, classes), on the CPU
+    """
+
+    label: str
+    count: int
+    accuracy: float
+    interval: tuple[float, float]
+    per_class: tuple[float | None, ...]
+    calibration_error: float
+    confusion: Tensor
+    class_names: tuple[str, ...]
+    probabilities: Tensor
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "dataset": self.label,
+            "images": self.count,
+            "accuracy": self.accuracy,
+            "interval_95": list(self.interval),
+            "per_class": dict(zip(self.class_names, self.per_class, strict=True)),
+            "expected_calibration_error": self.calibration_error,
+            "confusion": self.confusion.tolist(),
+        }
+
+
+def percent(share: float | None) -> str:
+    """A share for people; a dash where nothing was there to be counted."""
+    return "–" if share is None else f"{share:.2%}"
+
+
+def expected_calibration_error(confidences: Tensor, correct: Tensor, bins: int = CALIBRATION_BINS) -> float:
+    """How far confidence is from accuracy: the mean gap over bins of confidence, weighted by their size."""
+    which = (confidences * bins).long().clamp(0, bins - 1)
+    sizes = torch.bincount(which, minlength=bins).double()
+    confidence = torch.bincount(which, confidences.double(), minlength=bins)
+    accuracy = torch.bincount(which, correct.double(), minlength=bins)
+    return float((confidence - accuracy).abs().sum() / sizes.sum())
+
+
+@torch.no_grad()
+def predict(
+    model: nn.Module,
+    data: Dataset,
+    *,
+    batch_size: int = 512,
+    device: torch.device | str = "cpu",
+) -> Tensor:
+    """Probabilities (count, classes) on the CPU; leaves the model in the mode it was in."""
+    was_training = model.training
+    model.eval()
+    dtype = next(model.parameters()).dtype
+    # Made before the first batch: small results that live on between the large tensors of one batch and the next would keep
+    # the C library from using that memory again, and hundreds of batches from fitting into it.
+    answers = torch.empty(len(data), len(data.class_names))
+    for images, answer in zip(data.images.split(batch_size), answers.split(batch_size), strict=True):
+        answer.copy_(model(data.view(images.to(device)).to(dtype)))
+    model.train(was_training)
+    return answers
+
+
+def summarise(probabilities: Tensor, data: Dataset) -> Evaluation:
+    """Everything that can be said from the probabilities."""
+    classes = len(data.class_names)
+    predicted = probabilities.argmax(1)
+    confusion = torch.bincount(data.labels * classes + predicted, minlength=classes**2).reshape(classes, classes)
+    right = int(confusion.diagonal().sum())
+    confidence = as_probabilities(probabilities).amax(1)
+    per_class = tuple(int(confusion[k, k]) / int(row.sum()) if row.any() else None for k, row in enumerate(confusion))
+    count = len(data)
+    independent = count if data.originals is None else independent_images(predicted == data.labels, data.originals)
+    return Evaluation(
+        data.label,
+        count,
+        right / max(1, count),
+        wilson_interval(right / max(1, count) * independent, independent),
+        per_class,
+        expected_calibration_error(confidence, predicted == data.labels),
+        confusion,
+        data.class_names,
+        probabilities,
+    )
+
+
+def evaluate(model: nn.Module, data: Dataset, **options: Any) -> Evaluation:
+    """Runs the network over the data set. Options as for `predict`."""
+    return summarise(predict(model, data, **options), data)

@@ -1,0 +1,143 @@
+"""A trained network on pictures."""
+
+from __future__ import annotations
+
+import glob
+import io
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import torch
+from torch import Tensor
+
+from shortcaps.data.decode import MOST_PIXELS, decode_image
+from shortcaps.data.folder import SUFFIXES
+from shortcaps.errors import DataError
+from shortcaps.inference.load import load_network, with_capsules
+from shortcaps.inference.prepare import Preparation
+from shortcaps.models import as_probabilities
+from shortcaps.pretrained import find_run
+
+if TYPE_CHECKING:
+    from shortcaps.models import CapsuleNetwork, Network
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What the network says of one picture, or why it could not look at it.
+
+    activations: of the class capsules, each in 0–1; they need not sum to 1
+    """
+
+    source: str
+    activations: dict[str, float]
+    problem: str | None = None
+
+    @property
+    def probabilities(self) -> dict[str, float]:
+        """The activations, scaled to sum to 1."""
+        shares = as_probabilities(torch.tensor(list(self.activations.values()), dtype=torch.float64))
+        return dict(zip(self.activations, shares.tolist(), strict=True))
+
+    @property
+    def ranking(self) -> list[tuple[str, float]]:
+        return sorted(self.probabilities.items(), key=lambda pair: -pair[1])
+
+    @property
+    def answer(self) -> str | None:
+        return self.ranking[0][0] if self.activations else None
+
+    def to_dict(self) -> dict[str, Any]:
+        if self.problem is not None:
+            return {"file": self.source, "problem": self.problem}
+        answer, probability = self.ranking[0]
+        return {
+            "file": self.source,
+            "class": answer,
+            "probability": probability,
+            "probabilities": self.probabilities,
+            "activations": self.activations,
+        }
+
+
+class Predictor:
+    """A trained network, with the way its pictures have to be prepared."""
+
+    def __init__(self, run: str | Path, device: str = "cpu") -> None:
+        from shortcaps.runs.directory import read_run_config
+
+        self.run = find_run(run)
+        self.config = read_run_config(self.run)
+        self.network: Network = load_network(self.run).to(device)
+        self.preparation = Preparation.of_run(self.config)
+        self.device = device
+
+    @property
+    def model(self) -> CapsuleNetwork:
+        """The network, where its capsules are wanted; raises RunError where it has none."""
+        return with_capsules(self.network, self.run)
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        return self.network.class_names
+
+    def read(self, source: Path | BinaryIO, *, invert: bool | None = None, most_pixels: int = MOST_PIXELS) -> Tensor:
+        """The image of a file; raises DataError where it is none."""
+        picture = decode_image(source, colour=self.preparation.colour, most_pixels=most_pixels)
+        try:
+            return self.preparation(picture, invert=invert)
+        except ValueError as error:
+            raise DataError(str(error)) from error
+
+    @torch.inference_mode()
+    def activations(self, images: Tensor) -> Tensor:
+        """Of the class capsules, (batch, classes), on the CPU."""
+        return self.network(images.to(self.device)).cpu()
+
+    def predict(
+        self, sources: Iterable[Path | tuple[str, bytes]], *, invert: bool | None = None, batch_size: int = 64
+    ) -> Iterator[Prediction]:
+        """One prediction for each source, in order: a file, or a name with the bytes of one. What is broken is reported
+        in its place, and the rest goes on."""
+        waiting: list[tuple[str, Tensor | str]] = []
+
+        def answers() -> Iterator[Prediction]:
+            images = [image for _, image in waiting if isinstance(image, Tensor)]
+            found = iter(self.activations(torch.stack(images)).tolist() if images else [])
+            for name, image in waiting:
+                if isinstance(image, str):
+                    yield Prediction(name, {}, image)
+                else:
+                    yield Prediction(name, dict(zip(self.class_names, next(found), strict=True)))
+            waiting.clear()
+
+        for source in sources:
+            name = source[0] if isinstance(source, tuple) else str(source)
+            try:
+                stream = io.BytesIO(source[1]) if isinstance(source, tuple) else source
+                waiting.append((name, self.read(stream, invert=invert)))
+            except DataError as reason:
+                waiting.append((name, str(reason)))
+            if len(waiting) >= batch_size:
+                yield from answers()
+        yield from answers()
+
+
+def find_pictures(words: Iterable[str]) -> Iterator[Path]:
+    """Files as they are, folders with all their pictures, patterns with what they match; raises DataError where
+    there is nothing of that name."""
+    for word in words:
+        path = Path(word).expanduser()
+        if path.is_dir():
+            inside = sorted(f for f in path.rglob("*") if f.is_file() and f.suffix.lower() in SUFFIXES)
+            if not inside:
+                raise DataError(f"{path} holds no pictures ({', '.join(sorted(SUFFIXES))})")
+            yield from inside
+        elif path.exists():
+            yield path
+        elif found := sorted(glob.glob(str(path), recursive=True)):
+            yield from (Path(name) for name in found if Path(name).is_file())
+        else:
+            raise DataError(f"{word} does not exist, and no file fits it as a pattern")

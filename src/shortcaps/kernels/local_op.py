@@ -1,0 +1,294 @@
+"""`shortcaps::pre_vote`, `shortcaps::mix` and `shortcaps::squash`: a local block as PyTorch operators with gradients.
+
+The first two lay their results with the batch innermost, which is the order the native routing reads fastest; the shape
+is that of any capsule map.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from shortcaps.kernels.library import (
+    LocalProblem,
+    MixProblem,
+    SquashProblem,
+    address,
+    is_plain,
+    native,
+    without_gaps,
+)
+
+
+def batch_innermost(maps: Tensor) -> Tensor:
+    """The same values, laid out with the batch innermost; no copy where they are already."""
+    return maps.movedim(0, -1).contiguous().movedim(-1, 0)
+
+
+def _empty_result(maps: Tensor, transform: Tensor, stride: int) -> Tensor:
+    batch, cols, channels, rows, height, width = maps.shape
+    out_height, out_width = (height - transform.shape[1]) // stride + 1, (width - transform.shape[2]) // stride + 1
+    return maps.new_empty((cols, channels, rows, out_height, out_width, batch)).movedim(-1, 0)
+
+
+def _readable(maps: Tensor) -> Tensor:
+    """Maps in whose memory either the samples or the numbers of a line lie side by side."""
+    maps = without_gaps(maps)
+    return maps if maps.stride(0) == 1 or maps.stride(5) == 1 or maps.shape[5] == 1 else maps.contiguous()
+
+
+def _problem(maps: Tensor, transform: Tensor, scale: Tensor | None, stride: int, result: Tensor) -> LocalProblem:
+    batch, cols, channels, rows, height, width = maps.shape
+    return LocalProblem(
+        threads=torch.get_num_threads(),
+        is_double=maps.dtype == torch.float64,
+        batch=batch,
+        cols=cols,
+        channels=channels,
+        rows=rows,
+        height=height,
+        width=width,
+        kernel_height=transform.shape[1],
+        kernel_width=transform.shape[2],
+        stride=stride,
+        out_height=result.shape[4],
+        out_width=result.shape[5],
+        map_strides=(ctypes.c_int64 * 6)(*maps.stride()),
+        maps=address(maps),
+        transform=address(transform),
+        scale=address(scale),
+    )
+
+
+def pre_vote_natively(maps: Tensor, transform: Tensor, scale: Tensor | None, stride: int) -> Tensor:
+    """Eq. (3): maps (batch, cols, channels, rows, height, width), transform (channels, kernel, kernel, rows, rows).
+
+    scale: (batch, channels, height, width), what each capsule is multiplied by first; it has no gradient
+    """
+    library = native()
+    assert library is not None, "called only where the library is there"
+    result = _empty_result(maps, transform, stride)
+    if maps.shape[0]:
+        maps, transform = _readable(maps), transform.contiguous()
+        scale = None if scale is None else scale.contiguous()
+        problem = _problem(maps, transform, scale, stride, result)
+        problem.out = address(result)
+        library.shortcaps_local_forward(problem)
+    return result
+
+
+pre_vote_op = torch.library.custom_op("shortcaps::pre_vote", pre_vote_natively, mutates_args=(), device_types="cpu")
+
+
+@pre_vote_op.register_fake
+def _result_shape(maps: Tensor, transform: Tensor, scale: Tensor | None, stride: int) -> Tensor:
+    return _empty_result(maps, transform, stride)
+
+
+@torch.library.custom_op("shortcaps::pre_vote_backward", mutates_args=(), device_types="cpu")
+def pre_vote_backward_op(
+    result_grad: Tensor, maps: Tensor, transform: Tensor, scale: Tensor | None, stride: int
+) -> tuple[Tensor, Tensor]:
+    library = native()
+    assert library is not None, "called only where the library is there"
+    maps, transform = _readable(maps), transform.contiguous()
+    scale = None if scale is None else scale.contiguous()
+    maps_grad, transform_grad = torch.empty_like(maps), torch.zeros_like(transform)
+    if maps.shape[0]:
+        result_grad = batch_innermost(result_grad)
+        problem = _problem(maps, transform, scale, stride, result_grad)
+        problem.out_grad = address(result_grad)
+        problem.maps_grad, problem.transform_grad = address(maps_grad), address(transform_grad)
+        library.shortcaps_local_backward(problem)
+    return maps_grad, transform_grad
+
+
+@pre_vote_backward_op.register_fake
+def _gradient_shapes(
+    result_grad: Tensor, maps: Tensor, transform: Tensor, scale: Tensor | None, stride: int
+) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(_readable(maps)), torch.empty_like(transform.contiguous())
+
+
+def _setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor | None, int], output: Tensor) -> None:
+    maps, transform, scale, ctx.stride = inputs
+    ctx.save_for_backward(maps, transform, scale)
+
+
+def _backward(ctx: Any, result_grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
+    return *torch.ops.shortcaps.pre_vote_backward(result_grad, *ctx.saved_tensors, ctx.stride), None, None
+
+
+pre_vote_op.register_autograd(_backward, setup_context=_setup_context)
+
+
+def _empty_mix(mix: Tensor, maps: Tensor) -> Tensor:
+    batch, cols, _, rows, height, width = maps.shape
+    return maps.new_empty((cols, mix.shape[0], rows, height, width, batch)).movedim(-1, 0)
+
+
+def _mix_problem(mix: Tensor, maps: Tensor) -> MixProblem:
+    batch, cols, channels, rows, height, width = maps.shape
+    return MixProblem(
+        threads=torch.get_num_threads(),
+        is_double=maps.dtype == torch.float64,
+        cols=cols,
+        in_channels=channels,
+        out_channels=mix.shape[0],
+        numbers=rows * height * width * batch,
+        mix=address(mix),
+        maps=address(maps),
+    )
+
+
+def mix_natively(mix: Tensor, maps: Tensor) -> Tensor:
+    """Eq. (2): mix (out_channels, in_channels), maps (batch, cols, in_channels, rows, height, width)."""
+    library = native()
+    assert library is not None, "called only where the library is there"
+    result = _empty_mix(mix, maps)
+    if maps.numel():
+        mix, maps = mix.contiguous(), batch_innermost(maps)
+        problem = _mix_problem(mix, maps)
+        problem.out = address(result)
+        library.shortcaps_mix_forward(problem)
+    return result
+
+
+mix_op = torch.library.custom_op("shortcaps::mix", mix_natively, mutates_args=(), device_types="cpu")
+
+
+@mix_op.register_fake
+def _mix_shape(mix: Tensor, maps: Tensor) -> Tensor:
+    return _empty_mix(mix, maps)
+
+
+@torch.library.custom_op("shortcaps::mix_backward", mutates_args=(), device_types="cpu")
+def mix_backward_op(result_grad: Tensor, mix: Tensor, maps: Tensor) -> tuple[Tensor, Tensor]:
+    library = native()
+    assert library is not None, "called only where the library is there"
+    mix_grad, maps_grad = torch.zeros_like(mix.contiguous()), _like_with_batch_innermost(maps)
+    if maps.numel():
+        mix, maps, result_grad = mix.contiguous(), batch_innermost(maps), batch_innermost(result_grad)
+        problem = _mix_problem(mix, maps)
+        problem.out_grad = address(result_grad)
+        problem.mix_grad, problem.maps_grad = address(mix_grad), address(maps_grad)
+        library.shortcaps_mix_backward(problem)
+    return mix_grad, maps_grad
+
+
+@mix_backward_op.register_fake
+def _mix_gradient_shapes(result_grad: Tensor, mix: Tensor, maps: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(mix.contiguous()), _like_with_batch_innermost(maps)
+
+
+def _keep_inputs(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _mix_backward(ctx: Any, result_grad: Tensor) -> tuple[Tensor, Tensor]:
+    mix_grad, maps_grad = torch.ops.shortcaps.mix_backward(result_grad, *ctx.saved_tensors)
+    return mix_grad, maps_grad
+
+
+mix_op.register_autograd(_mix_backward, setup_context=_keep_inputs)
+
+
+def _lies_by_sample(maps: Tensor) -> bool:
+    return maps.shape[0] > 1 and maps.is_contiguous()
+
+
+def _squashable(maps: Tensor) -> Tensor:
+    """Maps whose samples lie either apart or innermost."""
+    return maps if _lies_by_sample(maps) else batch_innermost(maps)
+
+
+def _like_squashable(maps: Tensor) -> Tensor:
+    return torch.empty_like(maps) if _lies_by_sample(maps) else _like_with_batch_innermost(maps)
+
+
+def _squash_problem(poses: Tensor) -> SquashProblem:
+    batch, cols, channels, rows, height, width = poses.shape
+    apart = _lies_by_sample(poses)
+    return SquashProblem(
+        threads=torch.get_num_threads(),
+        is_double=poses.dtype == torch.float64,
+        outer=batch if apart else 1,
+        cols=cols,
+        channels=channels,
+        rows=rows,
+        places=height * width * (1 if apart else batch),
+        poses=address(poses),
+    )
+
+
+def _like_with_batch_innermost(maps: Tensor) -> Tensor:
+    return maps.new_empty((*maps.shape[1:], maps.shape[0])).movedim(-1, 0)
+
+
+def squash_natively(maps: Tensor) -> Tensor:
+    """`squash` of every pose of capsule maps (batch, cols, channels, rows, height, width)."""
+    library = native()
+    assert library is not None, "called only where the library is there"
+    result = _like_squashable(maps)
+    if maps.numel():
+        maps = _squashable(maps)
+        problem = _squash_problem(maps)
+        problem.out = address(result)
+        library.shortcaps_squash_forward(problem)
+    return result
+
+
+squash_op = torch.library.custom_op("shortcaps::squash", squash_natively, mutates_args=(), device_types="cpu")
+
+
+@squash_op.register_fake
+def _squash_shape(maps: Tensor) -> Tensor:
+    return _like_squashable(maps)
+
+
+@torch.library.custom_op("shortcaps::squash_backward", mutates_args=(), device_types="cpu")
+def squash_backward_op(result_grad: Tensor, maps: Tensor) -> Tensor:
+    library = native()
+    assert library is not None, "called only where the library is there"
+    gradient = _like_squashable(maps)
+    if maps.numel():
+        result_grad = result_grad.contiguous() if _lies_by_sample(maps) else batch_innermost(result_grad)
+        maps = _squashable(maps)
+        problem = _squash_problem(maps)
+        problem.out_grad, problem.poses_grad = address(result_grad), address(gradient)
+        library.shortcaps_squash_backward(problem)
+    return gradient
+
+
+@squash_backward_op.register_fake
+def _squash_gradient_shape(result_grad: Tensor, maps: Tensor) -> Tensor:
+    return _like_squashable(maps)
+
+
+def _squash_backward(ctx: Any, result_grad: Tensor) -> Tensor:
+    gradient: Tensor = torch.ops.shortcaps.squash_backward(result_grad, *ctx.saved_tensors)
+    return gradient
+
+
+squash_op.register_autograd(_squash_backward, setup_context=_keep_inputs)
+
+
+def run_pre_vote(maps: Tensor, transform: Tensor, scale: Tensor | None, stride: int) -> Tensor:
+    """Eq. (3), with as little in between as the situation allows."""
+    operator = pre_vote_natively if is_plain(maps, transform, scale) else torch.ops.shortcaps.pre_vote
+    result: Tensor = operator(maps, transform, scale, stride)
+    return result
+
+
+def run_mix(mix: Tensor, maps: Tensor) -> Tensor:
+    """Eq. (2), likewise."""
+    result: Tensor = (mix_natively if is_plain(mix, maps) else torch.ops.shortcaps.mix)(mix, maps)
+    return result
+
+
+def run_squash(maps: Tensor) -> Tensor:
+    result: Tensor = (squash_natively if is_plain(maps) else torch.ops.shortcaps.squash)(maps)
+    return result

@@ -1,0 +1,213 @@
+"""`shortcaps::route`: a whole routing as one PyTorch operator, with its gradient.
+
+Both operators know their shapes without running (fake rules), so `torch.compile(fullgraph=True)` passes through them.
+What the backward pass needs beside the inputs, the capsules after each turn and a few sums, comes out of the forward pass
+as a third result, the state, if that is asked for.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from shortcaps.kernels.library import RoutingProblem, address, goes_back, is_plain, native, without_gaps
+
+
+def _problem(
+    poses: Tensor,
+    others: list[Any],
+    kind: int,
+    iterations: int,
+    activate: bool,
+    keep_state: bool,
+    softness: float,
+    sharpness: float,
+    floor: float,
+) -> RoutingProblem:
+    transforms, start, activations, beta, beta_use = others
+    batch, groups, members, rows, cols = poses.shape
+    return RoutingProblem(
+        kind=kind,
+        iterations=iterations,
+        activate=activate,
+        keep_state=keep_state,
+        threads=torch.get_num_threads(),
+        is_double=poses.dtype == torch.float64,
+        batch=batch,
+        groups=groups,
+        members=members,
+        outputs=transforms.shape[1],
+        rows=rows,
+        cols=cols,
+        pose_strides=(ctypes.c_int64 * 5)(*poses.stride()),
+        softness=softness,
+        sharpness=sharpness,
+        floor=floor,
+        poses=address(poses),
+        transforms=address(transforms),
+        start=address(start),
+        activations=address(activations),
+        beta=address(beta),
+        beta_use=address(beta_use),
+    )
+
+
+def state_size(kind: int, iterations: int, outputs: int, size: int) -> int:
+    """How many numbers of each sample are kept: what `state_vectors` says in agreement.h, fuzzy.h and em.h."""
+    capsules = outputs * size
+    if kind == 2:
+        return iterations * capsules + (2 * iterations + 1) * outputs
+    if kind == 3:
+        return (2 * iterations + 1) * capsules + 3 * (iterations + 1) * outputs
+    return iterations * capsules
+
+
+def _empty_results(
+    poses: Tensor, transforms: Tensor, kind: int, iterations: int, activate: bool, keep_state: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    batch, _, _, rows, cols = poses.shape
+    outputs = transforms.shape[1]
+    whole_blocks = (batch + 15) // 16 * 16  # no instruction set has more lanes
+    numbers = state_size(kind, iterations, outputs, rows * cols)
+    return (
+        poses.new_empty((batch, outputs, rows, cols)),
+        poses.new_empty((batch, outputs) if activate else (0,)),
+        poses.new_empty((whole_blocks, numbers) if keep_state else (0,)),
+    )
+
+
+def _contiguous(*tensors: Tensor | None) -> list[Any]:
+    return [None if tensor is None else tensor.contiguous() for tensor in tensors]
+
+
+def route_natively(
+    poses: Tensor,
+    transforms: Tensor,
+    start: Tensor | None,
+    activations: Tensor | None,
+    beta: Tensor | None,
+    beta_use: Tensor | None,
+    kind: int,
+    iterations: int,
+    activate: bool,
+    keep_state: bool,
+    softness: float,
+    sharpness: float,
+    floor: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Poses (batch, outputs, rows, cols), activations (batch, outputs) and the state; (0,) for what is not asked for."""
+    library = native()
+    assert library is not None, "FusedVotes is made only where the library is there"
+    pose, activation, state = _empty_results(poses, transforms, kind, iterations, activate, keep_state)
+    if batch := poses.shape[0]:
+        state[batch:] = 0  # what lies beyond the last block is never written
+        poses = without_gaps(poses)
+        others = _contiguous(transforms, start, activations, beta, beta_use)
+        problem = _problem(poses, others, kind, iterations, activate, keep_state, softness, sharpness, floor)
+        problem.pose, problem.activation, problem.state = address(pose), address(activation), address(state)
+        library.shortcaps_route_forward(problem)
+    return pose, activation, state
+
+
+def run_route(
+    poses: Tensor,
+    transforms: Tensor,
+    start: Tensor | None,
+    activations: Tensor | None,
+    beta: Tensor | None,
+    beta_use: Tensor | None,
+    kind: int,
+    iterations: int,
+    activate: bool,
+    *settings: float,
+) -> tuple[Tensor, Tensor]:
+    """Pose and activation, with as little in between as the situation allows."""
+    tensors = (poses, transforms, start, activations, beta, beta_use)
+    operator = route_natively if is_plain(*tensors) else torch.ops.shortcaps.route
+    pose, activation, _ = operator(*tensors, kind, iterations, activate, goes_back(*tensors), *settings)
+    return pose, activation
+
+
+route_op = torch.library.custom_op("shortcaps::route", route_natively, mutates_args=(), device_types="cpu")
+
+
+@route_op.register_fake
+def _route_shapes(poses, transforms, start, activations, beta, beta_use, kind, iterations, activate, keep_state, *_):  # type: ignore[no-untyped-def]
+    return _empty_results(poses, transforms, kind, iterations, activate, keep_state)
+
+
+@torch.library.custom_op("shortcaps::route_backward", mutates_args=(), device_types="cpu")
+def route_backward_op(
+    pose_grad: Tensor,
+    activation_grad: Tensor,
+    state: Tensor,
+    poses: Tensor,
+    transforms: Tensor,
+    start: Tensor | None,
+    activations: Tensor | None,
+    beta: Tensor | None,
+    beta_use: Tensor | None,
+    kind: int,
+    iterations: int,
+    activate: bool,
+    softness: float,
+    sharpness: float,
+    floor: float,
+) -> list[Tensor]:
+    """Gradients of poses, transforms, start, activations, beta and beta_use; (0,) for what was not given."""
+    library = native()
+    assert library is not None, "FusedVotes is made only where the library is there"
+    grads = _empty_gradients(poses, transforms, start, activations, beta, beta_use)
+    if poses.shape[0]:
+        poses = without_gaps(poses)
+        others = _contiguous(transforms, start, activations, beta, beta_use)
+        problem = _problem(poses, others, kind, iterations, activate, False, softness, sharpness, floor)
+        problem.state = address(state)
+        upstream = _contiguous(pose_grad, activation_grad)
+        problem.pose_grad, problem.activation_grad = (address(tensor) for tensor in upstream)
+        names = ("poses", "transforms", "start", "activations", "beta", "beta_use")
+        for name, gradient in zip(names, grads, strict=True):
+            setattr(problem, f"{name}_grad", address(gradient))
+        library.shortcaps_route_backward(problem)
+    else:
+        for gradient in grads:
+            gradient.zero_()
+    return grads
+
+
+@route_backward_op.register_fake
+def _gradient_shapes(pose_grad, activation_grad, state, poses, transforms, start, activations, beta, beta_use, *_):  # type: ignore[no-untyped-def]
+    return _empty_gradients(poses, transforms, start, activations, beta, beta_use)
+
+
+def _empty_gradients(poses: Tensor, transforms: Tensor, *others: Tensor | None) -> list[Tensor]:
+    return [
+        torch.empty_like(without_gaps(poses)),
+        transforms.new_empty(transforms.shape),
+        *(poses.new_empty((0,) if tensor is None else tensor.shape) for tensor in others),
+    ]
+
+
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+    state = output[2]
+    ctx.mark_non_differentiable(state)
+    ctx.save_for_backward(*inputs[:6], state)
+    ctx.settings = inputs[6:]
+
+
+def _backward(ctx: Any, pose_grad: Tensor, activation_grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+    *tensors, state = ctx.saved_tensors
+    kind, iterations, activate, kept, *settings = ctx.settings
+    if not kept:
+        state = torch.ops.shortcaps.route(*tensors, kind, iterations, activate, True, *settings)[2]
+    grads = torch.ops.shortcaps.route_backward(
+        pose_grad, activation_grad, state, *tensors, kind, iterations, activate, *settings
+    )
+    given = [None if tensor is None else gradient for tensor, gradient in zip(tensors, grads, strict=True)]
+    return (*given, *(None for _ in ctx.settings))
+
+
+route_op.register_autograd(_backward, setup_context=_setup_context)

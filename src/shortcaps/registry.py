@@ -1,0 +1,125 @@
+"""One registry for each kind of part: routings, backbones, models, data sets, recipes, losses, schedules.
+
+A name on the command line, in a TOML file or in `create_model` is looked up here and nowhere else, so whatever registers itself (a
+module of this package, an installed package with an entry point in `shortcaps.plugins`, a file named by `--plugin`) can be used everywhere.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Generic, TypeVar
+
+from shortcaps.plugins import current_plugin, load_installed_plugins
+
+Part = TypeVar("Part")
+
+
+class Registry(Mapping[str, Part], Generic[Part]):
+    """Parts of one kind by name, in the order in which they were registered.
+
+    A name that is not known is looked for among installed plug-ins before it is refused.
+
+    Args:
+        kind: What a part is called in messages, e.g. `routing`.
+    """
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self._parts: dict[str, Part] = {}
+        self._origins: dict[str, str | None] = {}
+
+    def register(self, name: str, part: Part) -> Part:
+        """Make a part known by name.
+
+        Args:
+            name: What it is asked for by; a name is never given twice.
+            part: The part itself.
+
+        Returns:
+            The part, so that decorators can pass it on.
+
+        Raises:
+            ValueError: The name is taken by another part.
+        """
+        known = self._parts.get(name)
+        if known is not None and not _is_same_definition(known, part):
+            raise ValueError(f"there is a {self.kind} called {name!r} already: choose another name")
+        self._parts[name] = part
+        self._origins[name] = current_plugin() or _foreign_module(part)
+        return part
+
+    def __getitem__(self, name: str) -> Part:
+        """The part of that name; a KeyError whose text lists what there is and what comes near."""
+        if not isinstance(name, str) or not self._has(name):
+            raise UnknownPart(self.unknown(name))
+        return self._parts[name]
+
+    def __iter__(self) -> Iterator[str]:
+        load_installed_plugins()
+        return iter(self._parts)
+
+    def __len__(self) -> int:
+        load_installed_plugins()
+        return len(self._parts)
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self._has(name)
+
+    def _has(self, name: str) -> bool:
+        if name not in self._parts:
+            load_installed_plugins()
+        return name in self._parts
+
+    def unknown(self, name: object) -> str:
+        """One line about a name that nobody has registered: what there is, and what was perhaps meant."""
+        near = difflib.get_close_matches(str(name), self, 1, 0.6)
+        hint = f" (did you mean {near[0]}?)" if near else ""
+        return f"unknown {self.kind} {name!r}: choose one of {', '.join(self)}{hint}"
+
+    def origin(self, name: str) -> str | None:
+        """Where a part comes from: the plug-in as it was named, or the module; None for this package's own parts."""
+        return self._origins.get(name)
+
+    def names(
+        self,
+        pattern: str | Sequence[str] = "*",
+        *,
+        exclude: str | Sequence[str] = (),
+        where: Callable[[Part], bool] = lambda part: True,
+    ) -> list[str]:
+        """Names that match, in the order of registration.
+
+        Args:
+            pattern: A shell pattern such as `compact-*`, or several of them.
+            exclude: Patterns whose matches are left out.
+            where: Further condition on the part itself.
+        """
+        wanted = [pattern] if isinstance(pattern, str) else pattern
+        unwanted = [exclude] if isinstance(exclude, str) else exclude
+        return [
+            name
+            for name, part in self.items()
+            if any(fnmatchcase(name, p) for p in wanted)
+            and not any(fnmatchcase(name, p) for p in unwanted)
+            and where(part)
+        ]
+
+
+class UnknownPart(KeyError, ValueError):
+    """Nobody has registered a part of that name. The text is a sentence, not the bare name that a KeyError would show."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+def _is_same_definition(known: object, new: object) -> bool:
+    """Whether this is a class or function that is being defined once more, as when a notebook's cell runs again."""
+    place = [(getattr(part, "__module__", None), getattr(part, "__qualname__", None)) for part in (known, new)]
+    return known is new or (place[0] == place[1] and None not in place[0])
+
+
+def _foreign_module(part: object) -> str | None:
+    module = str(getattr(part, "__module__", "shortcaps"))
+    return None if module.partition(".")[0] == "shortcaps" else module

@@ -1,0 +1,1 @@
+"""Pages, figures, tables and intervals: what every report is made of."""

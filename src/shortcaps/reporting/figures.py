@@ -1,0 +1,45 @@
+"""How plots look, in reports and in files."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import matplotlib
+from matplotlib.figure import Figure
+
+matplotlib.use("Agg")
+INK, ACCENT, SECOND, FAINT = "#1d2733", "#0b7a75", "#d1495b", "#8a94a0"
+matplotlib.rcParams.update(
+    {
+        "font.size": 9,
+        "axes.edgecolor": FAINT,
+        "axes.labelcolor": INK,
+        "text.color": INK,
+        "xtick.color": INK,
+        "ytick.color": INK,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "svg.fonttype": "none",
+    }
+)
+
+
+def as_it_is(text: str) -> str:
+    """For names that others gave: matplotlib would take what stands between two dollar signs for a formula."""
+    return text.replace("$", r"\$")
+
+
+def as_svg(figure: Figure) -> str:
+    stream = io.StringIO()
+    figure.savefig(stream, format="svg", bbox_inches="tight", transparent=True)
+    text = stream.getvalue()
+    return text[text.index("<svg") :]
+
+
+def save_figure(figure: Figure, target: Path) -> None:
+    """As a picture on white, written whole or not at all."""
+    from shortcaps.files import atomic_write
+
+    with atomic_write(target) as file:
+        figure.savefig(file, format="png", dpi=140, bbox_inches="tight", facecolor="white")

@@ -1,0 +1,196 @@
+"""The run directory: everything a run leaves, each file written whole or not at all."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as to_safetensors
+from torch import Tensor
+
+from shortcaps.errors import RunError
+from shortcaps.files import atomic_write, sha256_of, write_json
+from shortcaps.pretrained import pretrained_names
+from shortcaps.runs.config import TrainConfig
+
+FORMAT = 1
+KEPT_CHECKPOINTS = 2
+
+
+@dataclass
+class Checkpoint:
+    """The state between two steps: named tensors, and progress that fits into JSON."""
+
+    tensors: dict[str, Tensor]
+    progress: dict[str, Any]
+
+
+class RunDirectory:
+    """Files of a run: config.json, model.safetensors, metrics.csv, checkpoint-*.safetensors, result.json, report.html."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock: FileLock | None = None
+        self._is_new = False
+
+    @property
+    def config_file(self) -> Path:
+        return self.path / "config.json"
+
+    @property
+    def weights_file(self) -> Path:
+        return self.path / "model.safetensors"
+
+    @property
+    def last_good_file(self) -> Path:
+        """Weights from shortly before a run failed: to look into, not to use."""
+        return self.path / "last-good.safetensors"
+
+    def claim(self, *, resume: bool) -> None:
+        """Makes the directory ours, or says why it cannot be."""
+        if self.config_file.exists() and not resume:
+            raise RunError(
+                f"{self.path} already holds a run: choose another --out, or go on with it by --resume {self.path}"
+            )
+        if resume and not self.config_file.exists():
+            raise RunError(f"{self.path} holds no run to resume: it has no config.json")
+        self._is_new = not self.path.exists()
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = FileLock(self.path / ".lock")
+            self._lock.acquire(timeout=0)
+        except Timeout as error:
+            raise RunError(f"{self.path} is in use by another process: wait for it, or choose another --out") from error
+        except OSError as error:
+            raise RunError(f"{self.path} cannot be written to ({error.strerror}): choose another --out") from error
+
+    def release(self) -> None:
+        """Lets others have the directory; one that was made for the run and got nothing goes away."""
+        if self._lock is None:
+            return
+        self._lock.release()
+        if {file.name for file in self.path.iterdir()} <= {".lock"}:
+            (self.path / ".lock").unlink(missing_ok=True)
+            if self._is_new:
+                self.path.rmdir()
+
+    def write_json(self, name: str, content: dict[str, Any]) -> None:
+        write_json(self.path / name, content)
+
+    def read_config(self) -> dict[str, Any]:
+        return read_run_config(self.path)
+
+    def write_weights(self, tensors: dict[str, Tensor], target: Path) -> None:
+        with atomic_write(target) as file:
+            file.write(to_safetensors({name: tensor.contiguous().cpu() for name, tensor in tensors.items()}))
+
+    def write_metrics(self, rows: list[dict[str, Any]]) -> None:
+        text = io.StringIO()
+        if rows:
+            writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
+        with atomic_write(self.path / "metrics.csv") as file:
+            file.write(text.getvalue().encode())
+
+    # A checkpoint is two files: the tensors, and a note with their checksum, written last. Without its note, or with one
+    # that does not fit, it does not count.
+
+    def write_checkpoint(self, checkpoint: Checkpoint, config_digest: str) -> None:
+        step = checkpoint.progress["step"]
+        target = self.path / f"checkpoint-{step:08d}.safetensors"
+        data = to_safetensors({name: tensor.contiguous().cpu() for name, tensor in checkpoint.tensors.items()})
+        with atomic_write(target) as file:
+            file.write(data)
+        note = {
+            "format": FORMAT,
+            "sha256": hashlib.sha256(data).hexdigest(),
+            "config": config_digest,
+            "progress": checkpoint.progress,
+        }
+        self.write_json(f"checkpoint-{step:08d}.json", note)
+        # Newer ones were refused when the run was resumed, or they would be where it went on from.
+        older = [note for note in self._notes() if note.stem <= target.stem]
+        for old in set(self._notes()) - set(older[:KEPT_CHECKPOINTS]):
+            old.unlink()
+            old.with_suffix(".safetensors").unlink(missing_ok=True)
+        self._remove_leftovers()
+
+    def _remove_leftovers(self) -> None:
+        """What a killed process left half done: tensors without their note, files under temporary names."""
+        for tensors in self.path.glob("checkpoint-*.safetensors"):
+            if not tensors.with_suffix(".json").exists():
+                tensors.unlink()
+        for part in self.path.glob(".*.part"):
+            part.unlink()
+
+    def _notes(self) -> list[Path]:
+        return sorted(self.path.glob("checkpoint-*.json"), reverse=True)
+
+    def read_checkpoint(self, config_digest: str) -> tuple[Checkpoint | None, list[str]]:
+        """The newest checkpoint that is whole and belongs to this run, and what was wrong with newer ones.
+
+        Where only others' are left, nothing is taken for lost: beginning anew would delete them.
+        """
+        complaints, is_foreign = [], False
+        for note_file in self._notes():
+            tensors_file = note_file.with_suffix(".safetensors")
+            try:
+                note = json.loads(note_file.read_text())
+                if note["format"] != FORMAT or note["config"] != config_digest:
+                    complaints.append(f"{tensors_file.name} belongs to another run: not used")
+                    is_foreign = True
+                    continue
+                if sha256_of(tensors_file) != note["sha256"]:
+                    complaints.append(f"{tensors_file.name} is damaged (its checksum does not fit): not used")
+                    continue
+                return Checkpoint(read_tensors(tensors_file), note["progress"]), complaints
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                complaints.append(f"{note_file.name} is damaged ({error}): not used")
+        if is_foreign:
+            raise RunError(
+                f"the checkpoints in {self.path} were made with other settings, another number of processes or another version of "
+                "shortcaps: go on as the run was begun, or begin a new one with another --out"
+            )
+        return None, complaints
+
+
+def read_tensors(file: Path) -> dict[str, Tensor]:
+    try:
+        with safe_open(file, framework="pt") as opened:
+            return {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118  (it is no dict)
+    except (SafetensorError, OSError) as error:
+        raise ValueError(f"{file} is not a safetensors file, or is damaged: {error}") from error
+
+
+def read_run_config(path: Path) -> dict[str, Any]:
+    file = path / "config.json"
+    if not file.is_file():
+        why = "it has no config.json"
+        if not path.exists():
+            why = f"there is no such folder; networks that come with shortcaps: {', '.join(pretrained_names())}"
+        raise RunError(f"{path} is not a run directory: {why}")
+    try:
+        config: dict[str, Any] = json.loads(file.read_text())
+    except ValueError as error:
+        raise RunError(f"{file} is damaged: {error}") from error
+    if not isinstance(config, dict):
+        raise RunError(f"{file} is damaged: it does not hold a run's config")
+    if config.get("format") != FORMAT:
+        raise RunError(
+            f"{file} was written by another version of shortcaps (format {config.get('format')!r}, here {FORMAT})"
+        )
+    return config
+
+
+def digest_of(config: TrainConfig) -> str:
+    """Runs with the same digest compute the same thing, wherever they write it."""
+    values = {"train": config.to_dict(), "recipe": asdict(config.effective_recipe)}
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
