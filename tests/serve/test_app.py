@@ -25,8 +25,8 @@ from shortcaps.serve.app import Answer, Question, answer_all
 from shortcaps.serve.batching import Batcher
 from shortcaps.serve.guard import Guard
 from shortcaps.training import TrainConfig, train
-from tests.serve.support import RUN, png, serving
 from tests.inference.test_predict import draw
+from tests.serve.support import RUN, png, serving
 from tests.training.support import pictures
 
 testclient = pytest.importorskip("fastapi.testclient")
