@@ -1,8 +1,19 @@
 """shortcaps: capsule networks with shortcut routing."""
 
+from shortcaps.backbones import create_backbone, list_backbones, register_backbone
 from shortcaps.inference.load import load
 from shortcaps.losses import log_probability_loss, margin_loss, spread_loss, spread_margin
-from shortcaps.models import PRESETS, Architecture, CapsuleNetwork, ClassCapsules, create_model
+from shortcaps.models import (
+    PRESETS,
+    Architecture,
+    CapsuleNetwork,
+    ClassCapsules,
+    Network,
+    create_model,
+    list_models,
+    register_model,
+)
+from shortcaps.plugins import load_plugin
 from shortcaps.routing import (
     EM,
     ROUTINGS,
@@ -14,6 +25,8 @@ from shortcaps.routing import (
     Fuzzy,
     Routing,
     Votes,
+    list_routings,
+    register_routing,
     route,
     squash,
 )
@@ -33,12 +46,21 @@ __all__ = [
     "Dynamic",
     "FactoredVotes",
     "Fuzzy",
+    "Network",
     "Routing",
     "Votes",
+    "create_backbone",
     "create_model",
+    "list_backbones",
+    "list_models",
+    "list_routings",
     "load",
+    "load_plugin",
     "log_probability_loss",
     "margin_loss",
+    "register_backbone",
+    "register_model",
+    "register_routing",
     "route",
     "spread_loss",
     "spread_margin",

@@ -17,7 +17,7 @@ Part = TypeVar("Part")
 
 
 class Registry(Mapping[str, Part], Generic[Part]):
-    """Parts of one kind by name, in the order in which they were registered.
+    """Parts of one kind by name, in alphabetical order.
 
     A name that is not known is looked for among installed plug-ins before it is refused.
 
@@ -28,14 +28,16 @@ class Registry(Mapping[str, Part], Generic[Part]):
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self._parts: dict[str, Part] = {}
-        self._origins: dict[str, str | None] = {}
+        self._places: dict[str, tuple[str, str | None]] = {}
+        self._plugins: dict[str, str | None] = {}
 
-    def register(self, name: str, part: Part) -> Part:
+    def register(self, name: str, part: Part, *, defined_by: object = None) -> Part:
         """Make a part known by name.
 
         Args:
             name: What it is asked for by; a name is never given twice.
             part: The part itself.
+            defined_by: The class or function that the user wrote, where the part is something made from it.
 
         Returns:
             The part, so that decorators can pass it on.
@@ -43,11 +45,13 @@ class Registry(Mapping[str, Part], Generic[Part]):
         Raises:
             ValueError: The name is taken by another part.
         """
-        known = self._parts.get(name)
-        if known is not None and not _is_same_definition(known, part):
+        definition = part if defined_by is None else defined_by
+        place = str(getattr(definition, "__module__", "shortcaps")), getattr(definition, "__qualname__", None)
+        # A notebook's cell may run again, which defines the same once more; anything else would hide what others rely on.
+        if name in self._parts and (place[1] is None or self._places[name] != place):
             raise ValueError(f"there is a {self.kind} called {name!r} already: choose another name")
-        self._parts[name] = part
-        self._origins[name] = current_plugin() or _foreign_module(part)
+        self._parts[name], self._places[name] = part, place
+        self._plugins[name] = current_plugin()
         return part
 
     def __getitem__(self, name: str) -> Part:
@@ -58,7 +62,7 @@ class Registry(Mapping[str, Part], Generic[Part]):
 
     def __iter__(self) -> Iterator[str]:
         load_installed_plugins()
-        return iter(self._parts)
+        return iter(sorted(self._parts))
 
     def __len__(self) -> int:
         load_installed_plugins()
@@ -80,7 +84,9 @@ class Registry(Mapping[str, Part], Generic[Part]):
 
     def origin(self, name: str) -> str | None:
         """Where a part comes from: the plug-in as it was named, or the module; None for this package's own parts."""
-        return self._origins.get(name)
+        module = self._places[name][0] if name in self._places else "shortcaps"
+        is_own = module.partition(".")[0] in ("shortcaps", "functools")
+        return self._plugins.get(name) or (None if is_own else module)
 
     def names(
         self,
@@ -89,7 +95,7 @@ class Registry(Mapping[str, Part], Generic[Part]):
         exclude: str | Sequence[str] = (),
         where: Callable[[Part], bool] = lambda part: True,
     ) -> list[str]:
-        """Names that match, in the order of registration.
+        """Names that match, in alphabetical order.
 
         Args:
             pattern: A shell pattern such as `compact-*`, or several of them.
@@ -112,14 +118,3 @@ class UnknownPart(KeyError, ValueError):
 
     def __str__(self) -> str:
         return str(self.args[0])
-
-
-def _is_same_definition(known: object, new: object) -> bool:
-    """Whether this is a class or function that is being defined once more, as when a notebook's cell runs again."""
-    place = [(getattr(part, "__module__", None), getattr(part, "__qualname__", None)) for part in (known, new)]
-    return known is new or (place[0] == place[1] and None not in place[0])
-
-
-def _foreign_module(part: object) -> str | None:
-    module = str(getattr(part, "__module__", "shortcaps"))
-    return None if module.partition(".")[0] == "shortcaps" else module

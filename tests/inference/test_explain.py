@@ -92,7 +92,7 @@ class Moments(CapsuleNetwork):
 
     def __init__(self, noise: float) -> None:
         model = network(image_size=33)
-        super().__init__(model.plan, model.routing, "auto")
+        super().__init__(model.image_size, model.channels, model.classes, model.routing, "auto")
         self.noise = noise
 
     def _capsules(self, images: torch.Tensor, keep_coefficients: bool) -> ClassCapsules:
@@ -165,7 +165,7 @@ def test_images_for_the_score_come_from_all_over_the_set() -> None:
 
 def test_too_few_test_images_give_a_page_without_a_score(tmp_path: Path) -> None:
     data = pictures(tmp_path / "pictures", per_class=2, size=28)
-    small = {"capsule_channels": (2, 3, 2), "stem_channels": 4}
+    small = {"capsule_channels": (2, 3, 2), "backbone_settings": {"width": 4}}
     train(TrainConfig(str(data), epochs=1, batch_size=2, network=small), tmp_path / "run")
     picture = next((data / "test").rglob("*.png"))
     result = CliRunner().invoke(app, ["explain", str(tmp_path / "run"), str(picture), "--out", str(tmp_path / "out")])

@@ -17,7 +17,7 @@ from shortcaps.inference import export as module
 from shortcaps.inference.export import CALIBRATION_IMAGES, export, largest_difference, quantize
 
 onnxruntime = pytest.importorskip("onnxruntime")
-SMALL = {"capsule_channels": (2, 3, 2), "stem_channels": 4, "passes": 1}
+SMALL = {"capsule_channels": (2, 3, 2), "backbone_settings": {"width": 4}, "passes": 1}
 
 
 def network(routing: str = "fuzzy", *, shortcut: bool = True) -> shortcaps.CapsuleNetwork:

@@ -37,7 +37,7 @@ def predictor() -> Predictor:
 
 def test_the_network_that_comes_along_is_there_with_its_record() -> None:
     assert RUN in pretrained_names()
-    record = json.loads((Path(__file__).parents[1] / "results" / "pretrained" / RUN / "result.json").read_text())
+    record = json.loads((Path(__file__).parents[2] / "results" / "pretrained" / RUN / "result.json").read_text())
     assert record["test"]["accuracy"] > 0.99
     assert sum(p.numel() for p in shortcaps.load(RUN).parameters()) == 23_082
 

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from shortcaps.backbones import Stem
 from shortcaps.layers import (
     ActivatedPrimaryCapsules,
     CapsuleConvolution,
@@ -15,7 +16,6 @@ from shortcaps.layers import (
     LocalBlock,
     PrimaryCapsules,
     ShortcutRouting,
-    Stem,
 )
 from shortcaps.layers.maps import squash_map
 from shortcaps.routing import EM, Attention, Dynamic, Fuzzy, Routing, route, squash

@@ -120,7 +120,7 @@ def test_any_image_channel_count_class_count_and_pose_size(
     shortcut: bool, image_size: tuple[int, int], channels: int, classes: int, pose: int, routing: str
 ) -> None:
     model = shortcaps.create_model(
-        Architecture((2, 3, 2), stem_channels=4),
+        Architecture((2, 3, 2), backbone_settings={"width": 4}),
         routing=routing,
         shortcut=shortcut,
         image_size=image_size,
@@ -137,7 +137,7 @@ def test_any_image_channel_count_class_count_and_pose_size(
 @pytest.mark.parametrize("shortcut", [True, False])
 def test_any_list_of_kernels_and_strides(shortcut: bool) -> None:
     architecture = Architecture(
-        (2, 3, 4, 2), kernels=(3, 2, 2, None), strides=(1, 2, 1, 1), stem_kernel=3, stem_stride=1
+        (2, 3, 4, 2), kernels=(3, 2, 2, None), strides=(1, 2, 1, 1), backbone_settings={"kernel": 3, "stride": 1}
     )
     model = shortcaps.create_model(architecture, shortcut=shortcut, image_size=14, classes=3)
     assert model(torch.rand(2, 1, 14, 14)).shape == (2, 3)
@@ -226,7 +226,7 @@ def test_every_network_exports_with_any_batch_and_agrees_with_eager(routing: str
 
 @pytest.mark.skipif(shutil.which("c++") is None and shutil.which("g++") is None, reason="Inductor needs a C++ compiler")
 def test_inductor_agrees_with_eager() -> None:
-    model = shortcaps.create_model(Architecture((2, 3, 2), stem_channels=4), routing="fuzzy").eval()
+    model = shortcaps.create_model(Architecture((2, 3, 2), backbone_settings={"width": 4}), routing="fuzzy").eval()
     images = torch.rand(2, 1, 28, 28)
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Inductor warns of its own deprecations
@@ -319,7 +319,7 @@ def test_networks_are_finite_under_bfloat16_autocast(routing: str, shortcut: boo
         (
             lambda: shortcaps.create_model("basline"),
             ValueError,
-            "unknown preset 'basline': choose one of baseline, expanded",
+            "unknown network 'basline': choose one of baseline, cnn-23k, cnn-68k, expanded, sabour (did you mean baseline?)",
         ),
         (
             lambda: shortcaps.create_model(routing="fuzzi"),
@@ -331,7 +331,7 @@ def test_networks_are_finite_under_bfloat16_autocast(routing: str, shortcut: boo
         (
             lambda: shortcaps.create_model(depth=4),
             TypeError,
-            "a network has no setting 'depth': it has capsule_channels",
+            "the network baseline has no setting 'depth': did you mean path? it has image_size, channels, classes, routing",
         ),
         (lambda: shortcaps.create_model(iterations=0), ValueError, "iterations 0 is too small"),
         (lambda: shortcaps.create_model(passes=0), ValueError, "passes 0 is too small: it must be at least 1"),
@@ -341,13 +341,12 @@ def test_networks_are_finite_under_bfloat16_autocast(routing: str, shortcut: boo
         (
             lambda: shortcaps.create_model(image_size=9),
             ValueError,
-            "image_size 9 is too small: capsule layer 2 with kernel 3 gets only 1x1; the image needs at least 17 "
-            "(strides 2, 2, 1, 1)",
+            "image_size 9 is too small: capsule layer 2 with kernel 3 gets only 1x1; the image needs at least 17",
         ),
         (
             lambda: shortcaps.create_model(image_size=(28, 4)),
             ValueError,
-            "image_size 28x4 is too small: the stem with kernel 5 gets only 28x4",
+            "image_size 28x4 is too small: the backbone (Stem) cannot take it",
         ),
         (
             lambda: shortcaps.create_model(image_size=32, kernels=(3, 3, 3)),

@@ -80,7 +80,7 @@ def test_cells_are_chosen_by_name_and_by_pattern() -> None:
 
 
 def in_process(job: Job, device: int, devices: int, processes: Processes) -> str | None:
-    train(replace(job.config, network={"capsule_channels": (2, 3, 2), "stem_channels": 4}), job.run)
+    train(replace(job.config, network={"capsule_channels": (2, 3, 2), "backbone_settings": {"width": 4}}), job.run)
     return None
 
 

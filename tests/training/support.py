@@ -13,7 +13,8 @@ from PIL import Image
 SMALL_NETWORK = """
 [network]
 capsule_channels = [2, 3, 2]
-stem_channels = 4
+[network.backbone_settings]
+width = 4
 """
 
 

@@ -23,7 +23,7 @@ from shortcaps.training import RECIPES, TrainConfig, train
 from shortcaps.training.loop import Trainer, derive, learning_rate, network_settings
 from tests.training.support import finish, pictures, settings_file, shortcaps
 
-SMALL = {"capsule_channels": (2, 3, 2), "stem_channels": 4}
+SMALL = {"capsule_channels": (2, 3, 2), "backbone_settings": {"width": 4}}
 
 
 @pytest.fixture(scope="module")

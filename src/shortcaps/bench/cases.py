@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from shortcaps.backbones import feature_maps
 from shortcaps.losses import spread_loss
 from shortcaps.models import CapsuleNetwork, create_model
 
@@ -55,7 +56,7 @@ class Case:
         if self.iterations is not None:
             changes["iterations"] = self.iterations
         path = {"compiled": "factored", BACKBONE: "auto"}.get(self.path, self.path)
-        return create_model(
+        model = create_model(
             self.network,
             routing=self.routing,
             shortcut=self.shortcut,
@@ -64,6 +65,8 @@ class Case:
             path=path,
             **changes,
         )
+        assert isinstance(model, CapsuleNetwork), "only these are measured"
+        return model
 
     def batch_of_images(self) -> tuple[Tensor, Tensor]:
         generator = torch.Generator().manual_seed(0)
@@ -98,19 +101,18 @@ class Case:
 
 
 def _backbone(model: CapsuleNetwork) -> Callable[[Tensor], Tensor]:
-    """Stem and primary convolutions of a network, without the capsules above."""
+    """Backbone and primary convolutions of a network, without the capsules above."""
 
     def below(images: Tensor) -> Tensor:
-        features = model.primary(model.stem(images))  # type: ignore[operator]  # every network has both
+        features = model.primary(feature_maps(model.backbone, images)[-1])  # type: ignore[operator]  # every network of the paper's has one
         return features[0] if isinstance(features, tuple) else features
 
     return below
 
 
 def _backbone_step(model: CapsuleNetwork, images: Tensor) -> Step:
-    assert isinstance(model.stem, nn.Module)
     assert isinstance(model.primary, nn.Module)
-    parameters = [*model.stem.parameters(), *model.primary.parameters()]
+    parameters = [*model.backbone.parameters(), *model.primary.parameters()]
     optimizer = torch.optim.Adam(parameters, fused=True)
     below = _backbone(model)
     # What would come down from the capsules: the backbone is not charged for a loss of its own.

@@ -161,7 +161,7 @@ Examples:
 """,
 )
 def figures_command(out: Out = Path("results/figures")) -> None:
-    from shortcaps.models import create_model
+    from shortcaps.models import PRESETS, build_from_architecture
     from shortcaps.reporting.figures import save_figure
     from shortcaps.reproduce.cells import STAND_IN
     from shortcaps.reproduce.pictures import draw_network, draw_samples
@@ -172,7 +172,9 @@ def figures_command(out: Out = Path("results/figures")) -> None:
     for network in NETWORKS:
         for family in FAMILIES:
             target = out / f"figure2-{network}-{family}.png"
-            save_figure(draw_network(create_model(network, shortcut=family == "shortcut"), network), target)
+            save_figure(
+                draw_network(build_from_architecture(PRESETS[network], shortcut=family == "shortcut"), network), target
+            )
             written.append(target)
     sets = []
     for name in (*DATASETS, STAND_IN):

@@ -11,7 +11,7 @@ import typer
 
 from shortcaps.cli.app import app, console
 from shortcaps.errors import RunError
-from shortcaps.models import BASELINES
+from shortcaps.models import MODELS
 from shortcaps.runs.config import HIGHEST_LR, RECIPES, TrainConfig, read_toml
 
 
@@ -116,7 +116,7 @@ def train_command(
 def default_name(config: TrainConfig) -> str:
     """Says what differs from the defaults."""
     parts = [Path(config.data).name if "/" in config.data else config.data, config.model]
-    parts += [] if config.model in BASELINES else [config.routing]
+    parts += [config.routing] if MODELS[config.model].has_routing else []
     parts += [] if config.shortcut else ["sequential"]
     parts += [] if config.recipe == "fast" else [config.recipe]
     parts += [] if config.protocol == "default" else [f"{config.protocol}-protocol"]

@@ -66,9 +66,8 @@ class _Capsules(nn.Module):
 
 def to_onnx(model: CapsuleNetwork, metadata: dict[str, Any]) -> bytes:
     """The network as an ONNX program with a free batch size, its input called `images`."""
-    plan = model.plan
     # An example of one image would fix the batch at one.
-    example = torch.rand(2, plan.channels, *plan.image_size)
+    example = torch.rand(2, model.channels, *model.image_size)
     with _quietly():
         program = torch.onnx.export(
             _Capsules(model).eval(),

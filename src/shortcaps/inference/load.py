@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from shortcaps.models import CapsuleNetwork, Network
@@ -37,7 +37,7 @@ def with_capsules(model: Network, run: str | Path) -> CapsuleNetwork:
 def load_network(run: str | Path) -> Network:
     """The same for any run, also of a network that was only trained for comparison."""
     from shortcaps.errors import RunError
-    from shortcaps.models import build_network
+    from shortcaps.models import create_model
     from shortcaps.pretrained import find_run
 
     try:
@@ -53,9 +53,19 @@ def load_network(run: str | Path) -> Network:
     if not file.is_file():
         raise RunError(f"{path} has no weights yet: its training has not ended")
     try:
-        model = build_network(**config["network"])
+        model = create_model(**_as_settings(config["network"]))
         model.load_state_dict(read_tensors(file))
     except (ValueError, TypeError, KeyError, RuntimeError) as error:
         raise RunError(f"{file} does not fit config.json: {error}") from error
     model.class_names = tuple(config["data"]["class_names"])
     return model.eval()
+
+
+def _as_settings(network: dict[str, Any]) -> dict[str, Any]:
+    """What `create_model` takes, also from runs of 0.1, which say `preset` and `stem_width`."""
+    settings = dict(network)
+    if "preset" in settings:
+        settings["name"] = settings.pop("preset")
+    old = {"stem_channels": "width", "stem_kernel": "kernel", "stem_stride": "stride"}
+    stem = {new: settings.pop(name) for name, new in old.items() if name in settings}
+    return settings | ({"backbone_settings": stem} if stem else {})

@@ -8,7 +8,7 @@ each column of a pose by itself, so with the columns beside the batch a capsule 
 from shortcaps.layers.conv import CapsuleConvolution
 from shortcaps.layers.dropout import CapsuleDropout
 from shortcaps.layers.local import LocalBlock
-from shortcaps.layers.primary import ActivatedPrimaryCapsules, PrimaryCapsules, Stem
+from shortcaps.layers.primary import ActivatedPrimaryCapsules, PrimaryCapsules
 from shortcaps.layers.shortcut import ShortcutRouting
 
 __all__ = [
@@ -18,5 +18,4 @@ __all__ = [
     "LocalBlock",
     "PrimaryCapsules",
     "ShortcutRouting",
-    "Stem",
 ]

@@ -1,4 +1,4 @@
-"""From images to the first capsules."""
+"""From a feature map to the first capsules."""
 
 from __future__ import annotations
 
@@ -7,18 +7,6 @@ from torch import Tensor, nn
 
 from shortcaps.layers.maps import split_into_capsules, squash_map
 from shortcaps.routing.paths import check_path
-
-
-class Stem(nn.Module):
-    """The backbone below the capsules: one convolution, ReLU, batch norm."""
-
-    def __init__(self, in_channels: int, channels: int, kernel: int, stride: int) -> None:
-        super().__init__()
-        self.convolution = nn.Conv2d(in_channels, channels, kernel, stride)
-        self.norm = nn.BatchNorm2d(channels)
-
-    def forward(self, images: Tensor) -> Tensor:
-        return self.norm(torch.relu(self.convolution(images)))
 
 
 class PrimaryCapsules(nn.Module):

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from shortcaps.models.plan import Plan, Size
-from shortcaps.models.summary import Summary
+from shortcaps.models.summary import Summary, SummaryRow, module_row
 from shortcaps.routing import Routing
 
 
@@ -18,11 +18,12 @@ from shortcaps.routing import Routing
 class ClassCapsules:
     """The class capsules of a batch of images.
 
-    pose: (batch, classes, rows, cols)
-    activation: (batch, classes), the probabilities
-    coefficients: how the lower capsules were weighed, for each block, where asked for.
-        Shortcut network: (batch, passes, classes, channels, height, width) for each shortcut.
-        Sequential network: (batch, outputs, height, width, kernel, kernel, channels) for each capsule layer.
+    Attributes:
+        pose: (batch, classes, rows, cols).
+        activation: (batch, classes), each in 0–1 by itself.
+        coefficients: How the lower capsules were weighed, for each block, where asked for. Shortcuts: (batch, passes, classes,
+            channels, height, width) for each. Sequential network: (batch, outputs, height, width, kernel, kernel, channels)
+            for each capsule layer.
     """
 
     pose: Tensor
@@ -31,58 +32,82 @@ class ClassCapsules:
 
 
 def as_probabilities(activations: Tensor) -> Tensor:
-    """Activations (…, classes) of classes, each in 0–1, scaled to sum to 1."""
+    """Probabilities (…, classes), which sum to 1, from activations (…, classes), each in 0–1 by itself."""
     return activations / activations.sum(-1, keepdim=True).clamp_min(torch.finfo(activations.dtype).tiny)
 
 
-class Network(nn.Module, ABC):
-    """Images (batch, channels, height, width) in 0–1 to class probabilities (batch, classes) in 0–1."""
+class Network(nn.Module):
+    """Images (batch, channels, height, width) in 0–1 to activations of classes (batch, classes) in 0–1.
+
+    The base of every network that `create_model` makes. One of your own implements `forward`; `title` and `summary` have defaults.
+
+    Args:
+        image_size: Height and width.
+        channels: Channels of the images.
+        classes: Number of classes.
+    """
 
     class_names: tuple[str, ...] = ()
     reconstructs: bool = False
-    """Whether `forward(images, labels)` also says how badly the images were drawn again, to be added to the loss."""
-
-    smallest_image: int = 1
+    """Whether `forward(images, labels)` also returns how badly the images were drawn again, to be added to the loss."""
+    takes_any_size: bool = False
+    """Whether images may differ in size from those the network was made for: no weight depends on it."""
+    min_image_size: int = 1
     """The smallest side for which every layer has a position; networks that are planned are checked by their plan."""
 
     def __init__(self, image_size: Size, channels: int, classes: int) -> None:
         super().__init__()
-        if min(image_size) < self.smallest_image:
+        if min(image_size) < self.min_image_size:
             raise ValueError(
-                f"image_size {min(image_size)} is too small: this network needs at least {self.smallest_image}"
+                f"image_size {min(image_size)} is too small: this network needs at least {self.min_image_size}"
             )
+        for name, value in (("channels", channels), ("classes", classes)):
+            if value < 1:
+                raise ValueError(f"{name} {value} is too small: it must be at least 1")
         self.image_size, self.channels, self.classes = image_size, channels, classes
         self._range_checked = False
 
     @property
-    @abstractmethod
     def title(self) -> str:
         """What kind of network this is, in a few words."""
+        return type(self).__name__
 
-    @abstractmethod
     def summary(self) -> Summary:
         """Layer by layer: shape, parameters, the votes a plain implementation would have built, multiply–adds.
 
         Printing it shows a table; its fields are there for code.
         """
+        rows = [module_row("network", self, (self.channels, *self.image_size))]
+        return Summary.of(self, rows, "PyTorch's own operators")
 
     def _check_images(self, images: Tensor) -> None:
         expected = (self.channels, *self.image_size)
+        shown = f"{self.channels}, height, width" if self.takes_any_size else ", ".join(map(str, expected))
         if images.ndim != 4:
             raise ValueError(
-                f"images have shape {tuple(images.shape)}: this network takes (batch, {', '.join(map(str, expected))})"
+                f"images have shape {tuple(images.shape)}: this network takes (batch, {shown})"
                 + ("; for one image use images.unsqueeze(0)" if tuple(images.shape) == expected else "")
             )
-        if tuple(images.shape[1:]) != expected:
+        fits = images.shape[1] == self.channels if self.takes_any_size else tuple(images.shape[1:]) == expected
+        if not fits:
             raise ValueError(
                 f"images are {'x'.join(map(str, images.shape[1:]))}, but this network was made for "
                 f"{'x'.join(map(str, expected))} (channels x height x width): "
                 "create it with that image_size and channels, or resize the images"
             )
+        if self.takes_any_size and min(images.shape[2:]) < self.min_image_size:
+            raise ValueError(
+                f"images are {images.shape[2]}x{images.shape[3]}: this network needs at least "
+                f"{self.min_image_size}x{self.min_image_size}"
+            )
         if not images.is_floating_point():
             raise TypeError(f"images are {images.dtype}: give floats in 0–1, e.g. images.float() / 255")
         # Looking at the values waits for an accelerator, so there it is done for the first batch only.
-        if torch.compiler.is_compiling() or (self._range_checked and images.device.type != "cpu"):
+        if (
+            torch.compiler.is_compiling()
+            or images.device.type == "meta"
+            or (self._range_checked and images.device.type != "cpu")
+        ):
             return
         self._range_checked = True
         if images.numel():
@@ -96,25 +121,75 @@ class Network(nn.Module, ABC):
 
 
 class CapsuleNetwork(Network):
-    """A network of the paper's kind: pose matrices, any routing, with or without shortcuts."""
+    """A network that ends in class capsules with pose matrices, by any routing.
+
+    Args:
+        image_size: Height and width.
+        channels: Channels of the images.
+        classes: Number of classes.
+        routing: How lower capsules are weighed.
+        path: How votes are computed.
+    """
 
     shortcut: bool
+    """Whether lower capsules vote for the classes directly."""
 
-    def __init__(self, plan: Plan, routing: Routing, path: str) -> None:
-        super().__init__(plan.image_size, plan.channels, plan.classes)
-        self.plan, self.routing, self.path = plan, routing, path
+    def __init__(self, image_size: Size, channels: int, classes: int, routing: Routing, path: str) -> None:
+        super().__init__(image_size, channels, classes)
+        self.routing, self.path = routing, path
+
+    @property
+    @abstractmethod
+    def backbone(self) -> nn.Module:
+        """What makes feature maps of images."""
 
     @property
     def title(self) -> str:
+        """What kind of network this is, in a few words."""
         return f"{'shortcut' if self.shortcut else 'sequential'} network, {self.routing.name} routing"
 
     def forward(self, images: Tensor) -> Tensor:
+        """Activations (batch, classes), each in 0–1 by itself, of images (batch, channels, height, width) in 0–1."""
         return self.capsules(images, keep_coefficients=False).activation
 
     def capsules(self, images: Tensor, *, keep_coefficients: bool = True) -> ClassCapsules:
-        """The class capsules themselves: poses, activations and, unless declined, the routing coefficients."""
+        """The class capsules themselves.
+
+        Args:
+            images: (batch, channels, height, width) in 0–1.
+            keep_coefficients: Whether routing coefficients are wanted too; without them the fast path can be taken.
+        """
         self._check_images(images)
         return self._capsules(images, keep_coefficients)
 
     @abstractmethod
     def _capsules(self, images: Tensor, keep_coefficients: bool) -> ClassCapsules: ...
+
+
+class PlannedNetwork(CapsuleNetwork):
+    """A network of the paper's kind, laid out for images of one size.
+
+    The backbone is called `stem` in the state dict, whatever it is: it always was, and trained networks keep loading.
+    """
+
+    stem: nn.Module
+    primary: nn.Module
+
+    def __init__(self, plan: Plan, backbone: nn.Module, routing: Routing, path: str) -> None:
+        super().__init__(plan.image_size, plan.channels, plan.classes, routing, path)
+        self.plan = plan
+        self.stem = backbone
+
+    @property
+    def backbone(self) -> nn.Module:
+        """What makes feature maps of images; the paper's stem, unless another was chosen."""
+        return self.stem
+
+    def _rows_below(self) -> list[SummaryRow]:
+        """Of the summary: the backbone and the primary capsules, which both families have."""
+        pose, channels = self.plan.architecture.pose, self.plan.capsule_layers[0].in_channels
+        shape = (channels, pose, pose, *self.plan.features[1:])
+        return [
+            module_row(self.plan.architecture.backbone, self.backbone, (self.channels, *self.image_size)),
+            module_row("primary capsules", self.primary, self.plan.features, shape),
+        ]

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from shortcaps.backbones import create_backbone, feature_shapes
+from shortcaps.backbones.base import Shape
 
 Size = tuple[int, int]
+LARGEST_TRIED = 512
+"""Up to this side, images are tried for a message that says which would be large enough."""
 
 
 def as_size(image_size: int | Size) -> Size:
@@ -14,23 +24,29 @@ def as_size(image_size: int | Size) -> Size:
 
 @dataclass(frozen=True)
 class Architecture:
-    """A network of the paper's kind, for any image. The presets are instances of it."""
+    """A network of the paper's kind, for any image. The paper's presets are instances of it.
 
-    capsule_channels: tuple[int, ...] = field(
-        metadata={"help": "capsule channels of the primary layer and of each capsule layer but the last"}
-    )
-    kernels: tuple[int | None, ...] = field(
-        default=(3, 3, None),
-        metadata={"help": "kernel of each capsule layer; None for the last takes whatever is left"},
-    )
-    strides: tuple[int, ...] = field(default=(2, 1, 1), metadata={"help": "stride of each capsule layer"})
-    stem_channels: int = field(default=64, metadata={"help": "channels of the convolution below the capsules"})
-    stem_kernel: int = field(default=5, metadata={"help": "its kernel"})
-    stem_stride: int = field(default=2, metadata={"help": "its stride"})
-    pose: int = field(default=4, metadata={"help": "P: a pose is a P x P matrix"})
-    passes: int = field(default=2, metadata={"help": "how often the shortcuts are gone through, one after another"})
-    iterations: int = field(default=2, metadata={"help": "routing iterations in each shortcut or capsule layer"})
-    dropout: float = field(default=0.2, metadata={"help": "probability of dropping a primary capsule in training"})
+    Attributes:
+        capsule_channels: Capsule channels of the primary layer and of each capsule layer but the last.
+        kernels: Kernel of each capsule layer; None for the last takes whatever is left.
+        strides: Stride of each capsule layer.
+        backbone: Name of the backbone below the capsules, see `list_backbones()`.
+        backbone_settings: Its settings, where they are not its defaults.
+        pose: P: a pose is a P x P matrix.
+        passes: How often the shortcuts are gone through, one after another.
+        iterations: Routing iterations in each shortcut or capsule layer.
+        dropout: Probability of dropping a primary capsule in training.
+    """
+
+    capsule_channels: tuple[int, ...]
+    kernels: tuple[int | None, ...] = (3, 3, None)
+    strides: tuple[int, ...] = (2, 1, 1)
+    backbone: str = "stem"
+    backbone_settings: Mapping[str, Any] = field(default_factory=dict)
+    pose: int = 4
+    passes: int = 2
+    iterations: int = 2
+    dropout: float = 0.2
 
     def __post_init__(self) -> None:
         layers = len(self.capsule_channels)
@@ -45,10 +61,7 @@ class Architecture:
             "capsule_channels": self.capsule_channels,
             "kernels": self.kernels,
             "strides": self.strides,
-            **{
-                name: (getattr(self, name),)
-                for name in ("stem_channels", "stem_kernel", "stem_stride", "pose", "passes")
-            },
+            **{name: (getattr(self, name),) for name in ("pose", "passes")},
         }
         for name, values in numbers.items():
             for value in values:
@@ -58,7 +71,7 @@ class Architecture:
 
 @dataclass(frozen=True)
 class PlannedLayer:
-    """One convolution: what goes in, what comes out."""
+    """One capsule layer: what goes in, what comes out."""
 
     name: str
     in_channels: int
@@ -71,47 +84,80 @@ class PlannedLayer:
 
 @dataclass(frozen=True)
 class Plan:
-    """An architecture laid out for images of one size: everything a network needs to know to be built."""
+    """An architecture laid out for images of one size: everything a network needs to know to be built.
+
+    Attributes:
+        architecture: What was planned.
+        image_size: Height and width of the images.
+        channels: Channels of the images.
+        classes: Number of classes.
+        features: Channels, height and width of the feature map that the capsules are made from, the backbone's deepest.
+        capsule_layers: One after another.
+    """
 
     architecture: Architecture
     image_size: Size
     channels: int
     classes: int
-    stem: PlannedLayer
+    features: Shape
     capsule_layers: tuple[PlannedLayer, ...]
 
 
-def make_plan(architecture: Architecture, image_size: int | Size = 28, channels: int = 1, classes: int = 10) -> Plan:
-    """Lays the architecture out, or says which layer fails and what would fit."""
+class _TooSmall(ValueError):
+    """An image that some layer has no position for."""
+
+
+def make_plan(
+    architecture: Architecture,
+    image_size: int | Size = 28,
+    channels: int = 1,
+    classes: int = 10,
+    *,
+    backbone: nn.Module | None = None,
+) -> Plan:
+    """Lay an architecture out.
+
+    Args:
+        architecture: The network.
+        image_size: Height and width, or one number for both.
+        channels: Channels of the images.
+        classes: Number of classes.
+        backbone: The backbone itself, where it is not the architecture's by name.
+
+    Raises:
+        ValueError: A layer would get no position; the message says which, and what image would be large enough.
+    """
     size = as_size(image_size)
     for name, value in (("image_size", min(size)), ("channels", channels), ("classes", classes)):
         if value < 1:
             raise ValueError(f"{name} {value} is too small: it must be at least 1")
-    smallest = _smallest_image(architecture)
-    shown = str(size[0]) if size[0] == size[1] else f"{size[0]}x{size[1]}"
+    if backbone is None:
+        with torch.device("meta"):
+            backbone = create_backbone(architecture.backbone, channels, **architecture.backbone_settings)
+    try:
+        return _lay_out(architecture, backbone, size, channels, classes)
+    except _TooSmall as reason:
+        shown = str(size[0]) if size[0] == size[1] else f"{size[0]}x{size[1]}"
+        smallest = _smallest_image(architecture, backbone, channels)
+        way_out = f"; the image needs at least {smallest}" if smallest else ""
+        raise ValueError(f"image_size {shown} is too small: {reason}{way_out}") from reason
 
-    def convolve(name: str, in_size: Size, kernel: Size, stride: int) -> Size:
-        if in_size[0] < kernel[0] or in_size[1] < kernel[1]:
-            raise ValueError(
-                f"image_size {shown} is too small: {name} with kernel {kernel[0]} gets only "
-                f"{in_size[0]}x{in_size[1]}; the image needs at least {smallest} "
-                f"(strides {', '.join(map(str, (architecture.stem_stride, *architecture.strides)))})"
-            )
-        return (in_size[0] - kernel[0]) // stride + 1, (in_size[1] - kernel[1]) // stride + 1
 
-    stem_kernel = (architecture.stem_kernel, architecture.stem_kernel)
-    stem_size = convolve("the stem", size, stem_kernel, architecture.stem_stride)
-    stem = PlannedLayer(
-        "stem", channels, architecture.stem_channels, size, stem_size, stem_kernel, architecture.stem_stride
-    )
-
+def _lay_out(architecture: Architecture, backbone: nn.Module, size: Size, channels: int, classes: int) -> Plan:
+    try:
+        features = feature_shapes(backbone, channels, size)[-1]
+    except RuntimeError as error:
+        reason = str(error).splitlines()[0]
+        raise _TooSmall(f"the backbone ({type(backbone).__name__}) cannot take it ({reason})") from error
     layers: list[PlannedLayer] = []
     out_channels = (*architecture.capsule_channels[1:], classes)
-    in_size = stem_size
+    in_size: Size = features[1:]
     for number, side in enumerate(architecture.kernels):
         kernel = in_size if side is None else (side, side)
         name, stride = f"capsule layer {number + 1}", architecture.strides[number]
-        out_size = convolve(name, in_size, kernel, stride)
+        if in_size[0] < kernel[0] or in_size[1] < kernel[1]:
+            raise _TooSmall(f"{name} with kernel {kernel[0]} gets only {in_size[0]}x{in_size[1]}")
+        out_size = ((in_size[0] - kernel[0]) // stride + 1, (in_size[1] - kernel[1]) // stride + 1)
         layers.append(
             PlannedLayer(
                 name, architecture.capsule_channels[number], out_channels[number], in_size, out_size, kernel, stride
@@ -124,15 +170,17 @@ def make_plan(architecture: Architecture, image_size: int | Size = 28, channels:
             f"kernel {architecture.kernels[-1]} of {layers[-1].name} leaves {in_size[0]}x{in_size[1]} class capsules "
             f"instead of one: it must cover {left[0]}x{left[1]}; use None, which takes whatever is left"
         )
-    return Plan(architecture, size, channels, classes, stem, tuple(layers))
+    return Plan(architecture, size, channels, classes, features, tuple(layers))
 
 
-def _smallest_image(architecture: Architecture) -> int:
-    """The smallest image side for which every layer has at least one position."""
-    side = 1
-    kernels = (architecture.stem_kernel, *(kernel or 1 for kernel in architecture.kernels))
-    for kernel, stride in zip(
-        reversed(kernels), reversed((architecture.stem_stride, *architecture.strides)), strict=True
-    ):
-        side = (side - 1) * stride + kernel
-    return side
+def _smallest_image(architecture: Architecture, backbone: nn.Module, channels: int) -> int | None:
+    """The smallest image side for which every layer has at least one position, found by trying."""
+    for side in range(1, LARGEST_TRIED + 1):
+        try:
+            _lay_out(architecture, backbone, (side, side), channels, classes=1)
+        except _TooSmall:
+            continue
+        except ValueError:
+            return None  # a last kernel of its own fits one size only
+        return side
+    return None

@@ -1,13 +1,18 @@
-"""The paper's networks by name, and `create_model`."""
+"""The paper's networks: each a literal, registered by name."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
+from functools import partial
 from typing import Any
 
-from shortcaps.models.network import CapsuleNetwork
+from torch import nn
+
+from shortcaps.backbones import create_backbone
+from shortcaps.models.network import PlannedNetwork
 from shortcaps.models.plan import Architecture, Size, make_plan
+from shortcaps.models.registry import MODELS, ModelSpec, settings_of
 from shortcaps.models.sequential import SequentialNetwork
 from shortcaps.models.shortcut import ShortcutNetwork
 from shortcaps.routing import Routing, make_routing
@@ -16,52 +21,70 @@ PRESETS: dict[str, Architecture] = {
     "baseline": Architecture(capsule_channels=(8, 16, 16)),
     "expanded": Architecture(capsule_channels=(32, 32, 32)),
 }
+DESCRIPTIONS = {
+    "baseline": "the paper's network, 23k parameters at 28x28 with shortcuts, 89k without",
+    "expanded": "the paper's larger network, 68k parameters at 28x28 with shortcuts, 378k without",
+}
 
 
-def create_model(
-    preset: str | Architecture = "baseline",
+def build_from_architecture(
+    architecture: Architecture,
     *,
-    routing: str | Routing = "fuzzy",
-    shortcut: bool = True,
     image_size: int | Size = 28,
     channels: int = 1,
     classes: int = 10,
-    path: str = "auto",
+    routing: str | Routing = "fuzzy",
     routing_settings: Mapping[str, Any] | None = None,
+    shortcut: bool = True,
+    path: str = "auto",
+    backbone: str | nn.Module | None = None,
     **changes: Any,
-) -> CapsuleNetwork:
-    """A network of the paper, for images of any size.
+) -> PlannedNetwork:
+    """A network of the paper's kind from an architecture of your own.
 
-    preset: `baseline` (23k parameters), `expanded` (68k), or an `Architecture` of your own
-    routing: `attention`, `dynamic`, `fuzzy`, `em`, or a `Routing` with settings of your own
-    shortcut: local capsules vote for the classes directly; otherwise capsule layers route one after another
-    routing_settings: settings of a routing that is given by name, e.g. `{"sharpness": 4.0}`
-    path: how votes are computed, `auto`, `fused`, `factored` or `dense`; the numbers are the same
-    changes: any setting of `Architecture`, e.g. `pose=3`, `passes=1`, `iterations=3`, `dropout=0`
-
-    >>> import shortcaps
-    >>> model = shortcaps.create_model("baseline", routing="fuzzy", image_size=40)
-    >>> sum(p.numel() for p in model.parameters())
-    29994
+    Args:
+        architecture: The literal to start from, e.g. `PRESETS["baseline"]`.
+        image_size: Height and width of the images, or one number for both.
+        channels: Channels of the images.
+        classes: Number of classes.
+        routing: A name, or a `Routing`.
+        routing_settings: Settings of a routing that is given by name.
+        shortcut: Whether local capsules vote for the classes directly; otherwise capsule layers route one after another.
+        path: How votes are computed.
+        backbone: A name, or any module that is a backbone, instead of the architecture's.
+        **changes: Any setting of `Architecture`.
     """
-    if not isinstance(preset, Architecture):
-        if preset not in PRESETS:
-            raise ValueError(f"unknown preset {preset!r}: choose one of {', '.join(PRESETS)}")
-        preset = PRESETS[preset]
-    known = [setting.name for setting in fields(Architecture)]
-    for name in changes:
-        if name not in known:
-            raise TypeError(f"a network has no setting {name!r}: it has {', '.join(known)}")
-    settings = dict(routing_settings or {})
+    if isinstance(backbone, str):
+        changes["backbone"] = backbone
+    architecture = replace(architecture, **changes)
+    algorithm = resolve_routing(routing, architecture.iterations, routing_settings, "iterations" in changes)
+    if backbone is None or isinstance(backbone, str):
+        backbone = create_backbone(architecture.backbone, channels, **architecture.backbone_settings)
+    plan = make_plan(architecture, image_size, channels, classes, backbone=backbone)
+    return (ShortcutNetwork if shortcut else SequentialNetwork)(plan, backbone, algorithm, path=path)
+
+
+def resolve_routing(
+    routing: str | Routing, iterations: int, settings: Mapping[str, Any] | None, iterations_are_given: bool
+) -> Routing:
+    """The routing that a network's settings ask for; nothing may be said twice."""
+    chosen = dict(settings or {})
     if isinstance(routing, Routing):
-        if "iterations" in changes:
-            raise TypeError(f"iterations is given twice: {changes['iterations']} and in {routing}")
-        if settings:
-            raise TypeError(f"{', '.join(settings)} is given twice: in routing_settings and in {routing}")
-    if "iterations" in settings:
+        if iterations_are_given:
+            raise TypeError(f"iterations is given twice: {iterations} and in {routing}")
+        if chosen:
+            raise TypeError(f"{', '.join(chosen)} is given twice: in routing_settings and in {routing}")
+        return routing
+    if "iterations" in chosen:
         raise TypeError("iterations are a setting of the network: give them beside routing_settings, not in it")
-    architecture = replace(preset, **changes)
-    if not isinstance(routing, Routing):
-        routing = make_routing(routing, iterations=architecture.iterations, **settings)
-    plan = make_plan(architecture, image_size, channels, classes)
-    return (ShortcutNetwork if shortcut else SequentialNetwork)(plan, routing, path=path)
+    return make_routing(routing, iterations=iterations, **chosen)
+
+
+def architecture_spec(architecture: Architecture, description: str = "") -> ModelSpec:
+    """The spec of a network of the paper's kind."""
+    builder = partial(build_from_architecture, architecture)
+    return ModelSpec(builder, description, "capsules", settings_of(builder, [f.name for f in fields(Architecture)]))
+
+
+for _name, _architecture in PRESETS.items():
+    MODELS.register(_name, architecture_spec(_architecture, DESCRIPTIONS[_name]))

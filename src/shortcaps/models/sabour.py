@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from shortcaps.models.network import ClassCapsules, Network
 from shortcaps.models.plan import Size
+from shortcaps.models.registry import register_model
 from shortcaps.models.summary import Summary, summary_row
 from shortcaps.routing import Dynamic, route, squash
 
@@ -19,6 +20,7 @@ HIDDEN = (512, 1024)
 RECONSTRUCTION_WEIGHT = 0.0005
 
 
+@register_model("sabour", description="the CapsNet of Sabour et al. (2017), 8.2M parameters at 28x28")
 class SabourNetwork(Network):
     """ReLU Conv1 → PrimaryCaps (32 channels of 8-vectors) → DigitCaps (one 16-vector for each class), routed by agreement.
 
@@ -28,7 +30,7 @@ class SabourNetwork(Network):
     """
 
     reconstructs = True
-    smallest_image = 2 * KERNEL - 1
+    min_image_size = 2 * KERNEL - 1
 
     def __init__(self, *, image_size: Size, channels: int, classes: int, iterations: int = 3) -> None:
         super().__init__(image_size, channels, classes)

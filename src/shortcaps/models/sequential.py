@@ -6,24 +6,24 @@ import math
 
 from torch import Tensor, nn
 
-from shortcaps.layers import ActivatedPrimaryCapsules, CapsuleConvolution, CapsuleDropout, Stem
+from shortcaps.backbones import feature_maps
+from shortcaps.layers import ActivatedPrimaryCapsules, CapsuleConvolution, CapsuleDropout
 from shortcaps.layers.maps import capsules_at_one_position
-from shortcaps.models.network import CapsuleNetwork, ClassCapsules
+from shortcaps.models.network import ClassCapsules, PlannedNetwork
 from shortcaps.models.plan import Plan
-from shortcaps.models.summary import Summary, primary_row, routing_multiply_adds, stem_row, summary_row
+from shortcaps.models.summary import Summary, routing_multiply_adds, summary_row
 from shortcaps.routing import Routing
 from shortcaps.routing.paths import describe_path
 
 
-class SequentialNetwork(CapsuleNetwork):
+class SequentialNetwork(PlannedNetwork):
     shortcut = False
 
-    def __init__(self, plan: Plan, routing: Routing, *, path: str = "auto") -> None:
-        super().__init__(plan, routing, path)
+    def __init__(self, plan: Plan, backbone: nn.Module, routing: Routing, *, path: str = "auto") -> None:
+        super().__init__(plan, backbone, routing, path)
         architecture, layers = plan.architecture, plan.capsule_layers
-        self.stem = Stem(plan.channels, plan.stem.out_channels, architecture.stem_kernel, architecture.stem_stride)
         self.primary = ActivatedPrimaryCapsules(
-            plan.stem.out_channels,
+            plan.features[0],
             layers[0].in_channels,
             architecture.pose,
             activates=routing.uses_activations,
@@ -55,7 +55,7 @@ class SequentialNetwork(CapsuleNetwork):
         return math.sqrt(inputs[number - 1]) if number else 1.0
 
     def _capsules(self, images: Tensor, keep_coefficients: bool) -> ClassCapsules:
-        maps, activations = self.primary(self.stem(images))
+        maps, activations = self.primary(feature_maps(self.backbone, images)[-1])
         if activations is None:
             maps = self.dropout(maps)
         else:
@@ -79,7 +79,7 @@ class SequentialNetwork(CapsuleNetwork):
 
     def summary(self) -> Summary:
         size = self.plan.architecture.pose
-        rows = [stem_row(self.plan, self.stem), primary_row(self.plan, self.primary)]
+        rows = self._rows_below()
         for planned, layer in zip(self.plan.capsule_layers, self.capsule_layers, strict=True):
             inputs = planned.kernel[0] * planned.kernel[1] * planned.in_channels
             votes = planned.out_size[0] * planned.out_size[1] * inputs * planned.out_channels * size**2

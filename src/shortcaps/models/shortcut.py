@@ -9,30 +9,28 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from shortcaps.layers import CapsuleDropout, LocalBlock, PrimaryCapsules, ShortcutRouting, Stem
+from shortcaps.backbones import feature_maps
+from shortcaps.layers import CapsuleDropout, LocalBlock, PrimaryCapsules, ShortcutRouting
 from shortcaps.layers.maps import capsules_at_one_position
-from shortcaps.models.network import CapsuleNetwork, ClassCapsules
+from shortcaps.models.network import ClassCapsules, PlannedNetwork
 from shortcaps.models.plan import Plan, PlannedLayer
 from shortcaps.models.summary import (
     Summary,
-    primary_row,
     routing_multiply_adds,
-    stem_row,
     summary_row,
 )
 from shortcaps.routing import Routing
 from shortcaps.routing.paths import describe_path
 
 
-class ShortcutNetwork(CapsuleNetwork):
+class ShortcutNetwork(PlannedNetwork):
     shortcut = True
 
-    def __init__(self, plan: Plan, routing: Routing, *, path: str = "auto") -> None:
-        super().__init__(plan, routing, path)
+    def __init__(self, plan: Plan, backbone: nn.Module, routing: Routing, *, path: str = "auto") -> None:
+        super().__init__(plan, backbone, routing, path)
         architecture, layers = plan.architecture, plan.capsule_layers
         pose = architecture.pose
-        self.stem = Stem(plan.channels, plan.stem.out_channels, architecture.stem_kernel, architecture.stem_stride)
-        self.primary = PrimaryCapsules(plan.stem.out_channels, layers[0].in_channels, pose)
+        self.primary = PrimaryCapsules(plan.features[0], layers[0].in_channels, pose)
         self.dropout = CapsuleDropout(architecture.dropout)
         self.local_blocks = nn.ModuleList(
             LocalBlock(
@@ -65,7 +63,7 @@ class ShortcutNetwork(CapsuleNetwork):
         return self.plan.classes / math.sqrt(inputs) if self.routing.squashes else 1.0
 
     def _capsules(self, images: Tensor, keep_coefficients: bool) -> ClassCapsules:
-        maps = self.primary(self.stem(images))
+        maps = self.primary(feature_maps(self.backbone, images)[-1])
         scale = self.dropout.scale(maps)
         shortcuts = cast("Iterable[ShortcutRouting]", self.shortcuts)
         votes = []
@@ -97,7 +95,7 @@ class ShortcutNetwork(CapsuleNetwork):
 
     def summary(self) -> Summary:
         architecture, size = self.plan.architecture, self.plan.architecture.pose
-        rows = [stem_row(self.plan, self.stem), primary_row(self.plan, self.primary)]
+        rows = self._rows_below()
         for number, (layer, block) in enumerate(zip(self.plan.capsule_layers, self.local_blocks, strict=True), 1):
             positions = layer.out_size[0] * layer.out_size[1]
             depthwise = positions * layer.in_channels * layer.kernel[0] * layer.kernel[1] * size**3

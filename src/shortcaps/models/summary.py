@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from torch import nn
-
-from shortcaps.models.plan import Plan
+import torch
+from torch import Tensor, nn
 
 if TYPE_CHECKING:
     from shortcaps.models.network import Network
@@ -87,20 +86,48 @@ def summary_row(
     return SummaryRow(name, shape, sum(p.numel() for p in module.parameters()), votes, multiply_adds)
 
 
-def stem_row(plan: Plan, module: nn.Module) -> SummaryRow:
-    stem = plan.stem
-    positions = stem.out_size[0] * stem.out_size[1]
-    multiply_adds = positions * stem.out_channels * stem.in_channels * stem.kernel[0] * stem.kernel[1]
-    return summary_row("stem", (stem.out_channels, *stem.out_size), module, multiply_adds=multiply_adds)
+def module_row(
+    name: str, module: nn.Module, in_shape: tuple[int, ...], shape: tuple[int, ...] | None = None
+) -> SummaryRow:
+    """A row for any module of convolutions and linear layers, measured on a meta tensor.
+
+    Args:
+        name: What the row is called.
+        module: Takes one tensor, for one image (1, *in_shape).
+        in_shape: What goes in, without the batch.
+        shape: What to show as its output; without it, the shape of its (last) output.
+    """
+    multiply_adds, out_shape = count_multiply_adds(module, in_shape)
+    return summary_row(name, shape or out_shape, module, multiply_adds=multiply_adds)
 
 
-def primary_row(plan: Plan, module: nn.Module) -> SummaryRow:
-    size, channels = plan.architecture.pose, plan.capsule_layers[0].in_channels
-    positions = plan.stem.out_size[0] * plan.stem.out_size[1]
-    multiply_adds = positions * sum(p.numel() for p in module.parameters() if p.ndim == 4)
-    return summary_row(
-        "primary capsules", (channels, size, size, *plan.stem.out_size), module, multiply_adds=multiply_adds
-    )
+def count_multiply_adds(module: nn.Module, in_shape: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
+    """Multiply–adds of the convolutions and linear layers inside a module for one input, and the shape of its last output.
+
+    Nothing is computed: the module is asked with a meta tensor. What other layers do (batch norm, activations) is not counted.
+    """
+    count = 0
+
+    def add(layer: nn.Module, inputs: object, output: Tensor) -> None:
+        nonlocal count
+        weight = cast("Tensor", layer.weight)
+        positions = output.numel() // output.shape[1 if isinstance(layer, nn.Conv2d) else -1]
+        count += positions * weight.numel()
+
+    handles = [
+        layer.register_forward_hook(add) for layer in module.modules() if isinstance(layer, nn.Conv2d | nn.Linear)
+    ]
+    was_training = module.training
+    state = {name: tensor.to("meta") for name, tensor in (*module.named_parameters(), *module.named_buffers())}
+    try:
+        with torch.no_grad():
+            found = torch.func.functional_call(module.eval(), state, (torch.empty(1, *in_shape, device="meta"),))
+    finally:
+        module.train(was_training)
+        for handle in handles:
+            handle.remove()
+    last = found if isinstance(found, Tensor) else next(t for t in reversed(tuple(found)) if isinstance(t, Tensor))
+    return count, tuple(last.shape[1:])
 
 
 def routing_multiply_adds(votes: int, pose: int, sweeps: int) -> int:

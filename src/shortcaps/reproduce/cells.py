@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from shortcaps.errors import RunError
-from shortcaps.models import BASELINES
 from shortcaps.reproduce import published
 from shortcaps.runs.config import TrainConfig
 
+COMPARED = ("cnn-23k", "cnn-68k", "sabour")
+"""Networks without pose capsules, or of another kind, that the paper's are compared with."""
 STAND_IN = "solids"
 """Rendered objects with smallNORB's structure, which needs no download. It has no column in the paper."""
 
@@ -61,7 +62,7 @@ OTHER_CELLS = tuple(
     for network in published.NETWORKS
     for family in published.FAMILIES
     for routing in published.ROUTINGS
-) + tuple(Cell(network, None, None, dataset) for network in BASELINES for dataset in (*published.DATASETS, STAND_IN))
+) + tuple(Cell(network, None, None, dataset) for network in COMPARED for dataset in (*published.DATASETS, STAND_IN))
 
 
 def choose_cells(words: str | None) -> list[Cell]:

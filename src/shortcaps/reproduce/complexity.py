@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from shortcaps.models import create_model
+from shortcaps.models import PRESETS, build_from_architecture
 from shortcaps.reporting.tables import Grid, write_report
 from shortcaps.reproduce import published
 from shortcaps.reproduce.counting import operations
@@ -101,7 +101,7 @@ def voting_tensors(network: str, *, image_size: int = 28, classes: int = 10, **c
     for shortcut in (True, False):
         routing = Watching()
         settings = {"routing": routing, "shortcut": shortcut, "image_size": image_size, "classes": classes, **changes}
-        model = create_model(network, **settings).eval()
+        model = build_from_architecture(PRESETS[network], **settings).eval()
         with torch.no_grad():
             model(torch.zeros(1, 1, image_size, image_size))
         seen[shortcut], plans[shortcut] = routing.seen, model.plan

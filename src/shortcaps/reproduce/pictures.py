@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
 from shortcaps.data import Dataset
-from shortcaps.models import CapsuleNetwork
+from shortcaps.models import PlannedNetwork
 from shortcaps.reporting.figures import ACCENT, FAINT, INK, SECOND
 from shortcaps.reproduce.complexity import Growth
 
@@ -71,12 +71,12 @@ def draw_samples(sets: Sequence[tuple[Dataset, Dataset]], *, columns: int = 10) 
     return figure
 
 
-def draw_network(model: CapsuleNetwork, name: str) -> Figure:
+def draw_network(model: PlannedNetwork, name: str) -> Figure:
     """Fig. 2: the layers of this very network with their shapes, and what routes into the class capsules."""
     plan = model.plan
     size = plan.architecture.pose
     boxes = [("images", f"{plan.channels} x {plan.image_size[0]} x {plan.image_size[1]}")]
-    boxes.append(("convolution", f"{plan.stem.out_channels} x {plan.stem.out_size[0]} x {plan.stem.out_size[1]}"))
+    boxes.append(("backbone", " x ".join(map(str, plan.features))))
     first = plan.capsule_layers[0]
     boxes.append(("primary capsules", f"{first.in_channels} x {size}x{size} x {first.in_size[0]} x {first.in_size[1]}"))
     word = "local block" if model.shortcut else "capsule layer"
@@ -110,7 +110,7 @@ def draw_network(model: CapsuleNetwork, name: str) -> Figure:
     return figure
 
 
-def _draw_shortcuts(axes: Axes, model: CapsuleNetwork, columns: int) -> None:
+def _draw_shortcuts(axes: Axes, model: PlannedNetwork, columns: int) -> None:
     plan, bottom = model.plan, -2.0
     size, passes = plan.architecture.pose, plan.architecture.passes
     for number, layer in enumerate(plan.capsule_layers):

@@ -9,11 +9,11 @@ from pathlib import Path
 from statistics import mean, stdev, variance
 from typing import Any
 
-from shortcaps.models import BASELINES, build_network
+from shortcaps.models import create_model
 from shortcaps.reporting.intervals import student
 from shortcaps.reporting.tables import Grid, write_report
 from shortcaps.reproduce import published
-from shortcaps.reproduce.cells import PAPER_CELLS, STAND_IN, Cell
+from shortcaps.reproduce.cells import COMPARED, PAPER_CELLS, STAND_IN, Cell
 from shortcaps.reproduce.records import Record
 
 REGENERATED, SHORTENED, TRIAL, LEAKY = "ʳ", "ˢ", "ᵗ", "ᵖ"
@@ -101,7 +101,7 @@ def paper_grid(records: Sequence[Record], network: str) -> Grid:
 def comparison_grid(records: Sequence[Record]) -> Grid:
     """Networks to compare with, beside the capsule networks with shortcut."""
     rows = [["network", "parameters (28x28)", *(DATASET_NAMES[dataset] for dataset in DATASETS)]]
-    for network in BASELINES:
+    for network in COMPARED:
         found = (ours(records, Cell(network, None, None, dataset)) for dataset in DATASETS)
         rows.append([network, f"{parameters(network):,}", *map(str, found)])
     for network in published.NETWORKS:
@@ -114,7 +114,7 @@ def comparison_grid(records: Sequence[Record]) -> Grid:
 
 def parameters(network: str, routing: str | None = None) -> int:
     settings: dict[str, Any] = {} if routing is None else {"routing": routing}
-    return sum(parameter.numel() for parameter in build_network(network, **settings).parameters())
+    return sum(parameter.numel() for parameter in create_model(network, **settings).parameters())
 
 
 def sentences(records: Sequence[Record]) -> Iterator[str]:

@@ -8,19 +8,12 @@ from typing import Any
 from torch import Tensor
 
 from shortcaps.routing.attention import Attention
-from shortcaps.routing.base import Capsules, Routing, pose_length, squash
+from shortcaps.routing.base import ROUTINGS, Capsules, Routing, list_routings, pose_length, register_routing, squash
 from shortcaps.routing.dynamic import Dynamic
 from shortcaps.routing.em import EM
 from shortcaps.routing.factored import FactoredVotes
 from shortcaps.routing.fuzzy import Fuzzy
 from shortcaps.routing.votes import DenseVotes, Votes
-
-ROUTINGS: dict[str, type[Routing]] = {
-    Attention.name: Attention,
-    Dynamic.name: Dynamic,
-    Fuzzy.name: Fuzzy,
-    EM.name: EM,
-}
 
 __all__ = [
     "EM",
@@ -33,8 +26,10 @@ __all__ = [
     "Fuzzy",
     "Routing",
     "Votes",
+    "list_routings",
     "make_routing",
     "pose_length",
+    "register_routing",
     "route",
     "squash",
 ]
@@ -46,8 +41,6 @@ def make_routing(routing: str | Routing, **settings: Any) -> Routing:
         if settings:
             raise TypeError(f"{routing} is already made: give its settings ({', '.join(settings)}) where you make it")
         return routing
-    if not isinstance(routing, str) or routing not in ROUTINGS:
-        raise ValueError(f"unknown routing {routing!r}: choose one of {', '.join(ROUTINGS)}")
     kind = ROUTINGS[routing]
     known = [setting.name for setting in fields(kind)]
     for name in settings:

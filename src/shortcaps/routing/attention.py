@@ -7,10 +7,19 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from shortcaps.routing.base import Capsules, Routing, equal_shares, pose_length, scaled_by_activation, squash
+from shortcaps.routing.base import (
+    Capsules,
+    Routing,
+    equal_shares,
+    pose_length,
+    register_routing,
+    scaled_by_activation,
+    squash,
+)
 from shortcaps.routing.votes import Votes
 
 
+@register_routing
 @dataclass(frozen=True)
 class Attention(Routing):
     """Each iteration attends anew: the scores come from the latest higher capsules alone, earlier ones are forgotten."""

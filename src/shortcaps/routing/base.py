@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import torch
 from torch import Tensor
 
+from shortcaps.registry import Registry
 from shortcaps.routing.votes import Votes
 
 NO_THRESHOLDS: Mapping[str, Tensor] = {}
@@ -42,8 +43,8 @@ class Routing(ABC):
     Call it with votes. `start` holds the latest higher capsules (shortcut routing); without it the routing begins from
     equal shares (sequential routing). `activations` (batch, inputs) says how much each input exists.
 
-    To add a routing: subclass this in a file of its own, implement `route` and `sweeps`, and add the class to `ROUTINGS`
-    in `shortcaps/routing/__init__.py`. `shortcaps.testing.check_routing` tells which laws it obeys.
+    To add a routing: subclass this, implement `route` and `sweeps`, and put `@register_routing` above it. Then it can be used by
+    name everywhere. `shortcaps.testing.check_routing` tells which laws it obeys.
     """
 
     name: ClassVar[str]
@@ -123,6 +124,38 @@ class Routing(ABC):
             if capsules is None:
                 capsules = self.route(votes, start, activations, thresholds, activate, keep_coefficients)
         return capsules
+
+
+ROUTINGS: Registry[type[Routing]] = Registry("routing")
+RoutingClass = TypeVar("RoutingClass", bound=type[Routing])
+
+
+def register_routing(routing: RoutingClass) -> RoutingClass:
+    """Make a routing known by its `name`: a decorator for a subclass of `Routing`.
+
+    Raises:
+        TypeError: The class has no name, or is no routing.
+    """
+    if not isinstance(routing, type) or not issubclass(routing, Routing):
+        raise TypeError(f"{routing!r} is no subclass of Routing: put @register_routing above one")
+    if not isinstance(getattr(routing, "name", None), str):
+        raise TypeError(f"{routing.__name__} has no name: give it one, e.g. `name = {routing.__name__.lower()!r}`")
+    ROUTINGS.register(routing.name, routing)
+    return routing
+
+
+def list_routings(pattern: str | Sequence[str] = "*", *, exclude: str | Sequence[str] = ()) -> list[str]:
+    """Names of the registered routings.
+
+    Args:
+        pattern: A shell pattern, or several.
+        exclude: Patterns whose matches are left out.
+
+    >>> import shortcaps
+    >>> shortcaps.list_routings()
+    ['attention', 'dynamic', 'em', 'fuzzy']
+    """
+    return ROUTINGS.names(pattern, exclude=exclude)
 
 
 def full_precision(device: torch.device) -> contextlib.AbstractContextManager[object]:

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from shortcaps.routing.base import Capsules, Routing, pose_length, scaled_by_activation, squash
+from shortcaps.routing.base import Capsules, Routing, pose_length, register_routing, scaled_by_activation, squash
 from shortcaps.routing.votes import Votes
 
 
+@register_routing
 @dataclass(frozen=True)
 class Dynamic(Routing):
     """Each iteration adds its agreement to the scores of the iterations before."""

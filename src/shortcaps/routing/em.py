@@ -15,6 +15,7 @@ from shortcaps.routing.base import (
     Routing,
     check_floor,
     equal_shares,
+    register_routing,
     scaled_by_activation,
     shares_over_inputs,
     threshold,
@@ -22,6 +23,7 @@ from shortcaps.routing.base import (
 from shortcaps.routing.votes import Votes
 
 
+@register_routing
 @dataclass(frozen=True)
 class EM(Routing):
     """From the latest higher capsules: their variance under equal shares first, then E and M steps in turn.

@@ -9,10 +9,19 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from shortcaps.routing.base import Capsules, Routing, check_floor, equal_shares, shares_over_inputs, threshold
+from shortcaps.routing.base import (
+    Capsules,
+    Routing,
+    check_floor,
+    equal_shares,
+    register_routing,
+    shares_over_inputs,
+    threshold,
+)
 from shortcaps.routing.votes import Votes
 
 
+@register_routing
 @dataclass(frozen=True)
 class Fuzzy(Routing):
     """An input belongs to an output by how near its vote lies to the centre, compared with the other outputs."""

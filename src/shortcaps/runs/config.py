@@ -9,7 +9,7 @@ from typing import Any
 
 from shortcaps.data import PROTOCOLS
 from shortcaps.errors import RunError
-from shortcaps.models import BASELINES, PRESETS
+from shortcaps.models import MODELS
 from shortcaps.routing import ROUTINGS
 
 
@@ -65,9 +65,7 @@ class TrainConfig:
     """Everything that decides what a run computes. Written to the run as it took effect."""
 
     data: str = field(default="mnist", metadata={"help": "data set, or the path of a folder of your own images"})
-    model: str = field(
-        default="baseline", metadata={"help": f"network: {', '.join(PRESETS)}; to compare with: {', '.join(BASELINES)}"}
-    )
+    model: str = field(default="baseline", metadata={"help": f"network: {', '.join(MODELS)}"})
     routing: str = field(default="fuzzy", metadata={"help": f"routing: {', '.join(ROUTINGS)}"})
     shortcut: bool = field(
         default=True, metadata={"help": "local capsules vote for the classes directly, or layer by layer"}
@@ -104,11 +102,14 @@ class TrainConfig:
     network: dict[str, Any] = field(default_factory=dict, metadata={"help": "changes to the network's architecture"})
 
     def __post_init__(self) -> None:
-        if self.model not in (*PRESETS, *BASELINES):
-            raise RunError(f"unknown network {self.model!r}: choose one of {', '.join((*PRESETS, *BASELINES))}")
+        if self.model not in MODELS:
+            raise RunError(MODELS.unknown(self.model))
         if self.routing not in ROUTINGS:
-            raise RunError(f"unknown routing {self.routing!r}: choose one of {', '.join(ROUTINGS)}")
-        if self.model in BASELINES and (self.routing, self.shortcut) != (TrainConfig.routing, TrainConfig.shortcut):
+            raise RunError(ROUTINGS.unknown(self.routing))
+        if not MODELS[self.model].has_routing and (self.routing, self.shortcut) != (
+            TrainConfig.routing,
+            TrainConfig.shortcut,
+        ):
             raise RunError(f"{self.model} has no routing or shortcut to choose: leave them out")
         if self.recipe not in RECIPES:
             raise RunError(f"unknown recipe {self.recipe!r}: choose one of {', '.join(RECIPES)}")
@@ -133,7 +134,7 @@ class TrainConfig:
     def effective_recipe(self) -> Recipe:
         """The recipe for this routing and network, with what the config says instead."""
         recipe = RECIPES[self.recipe]
-        what_learns = self.model if self.model in BASELINES else self.routing
+        what_learns = self.routing if MODELS[self.model].has_routing else self.model
         changes: dict[str, Any] = {
             "lr": min(recipe.lr, HIGHEST_LR.get(what_learns, recipe.lr)),
             "loss": OWN_LOSS.get(self.model, recipe.loss),
@@ -142,7 +143,7 @@ class TrainConfig:
             if getattr(self, name) is not None:
                 changes[name] = getattr(self, name)
         recipe = replace(recipe, **changes)
-        settings = {} if self.model in BASELINES else recipe.routing_settings
+        settings = recipe.routing_settings if MODELS[self.model].has_routing else {}
         own = {routing: values for routing, values in settings.items() if routing == self.routing}
         return replace(recipe, routing_settings=own)
 

@@ -26,7 +26,7 @@ from shortcaps.environment import best_device, describe_environment
 from shortcaps.errors import RunError, RunFault
 from shortcaps.inference.evaluate import Evaluation, evaluate, predict
 from shortcaps.losses import log_probability_loss, margin_loss, spread_loss, spread_margin
-from shortcaps.models import BASELINES, build_network
+from shortcaps.models import MODELS, create_model
 from shortcaps.runs.config import Recipe, TrainConfig
 from shortcaps.runs.directory import FORMAT, RunDirectory, digest_of
 from shortcaps.training.diagnose import first_layer_without_numbers
@@ -120,15 +120,15 @@ def load_split(config: TrainConfig, split: str, display: Display) -> Dataset:
 
 
 def network_settings(config: TrainConfig, data: Dataset) -> dict[str, Any]:
-    """What `build_network` needs to build this run's network, now and when it is loaded again."""
+    """What `create_model` needs to build this run's network, now and when it is loaded again."""
     channels, height, width = data.image_shape
     routed: dict[str, Any] = {}
     own = dict(config.network)
-    if config.model not in BASELINES:
+    if MODELS[config.model].has_routing:
         settings = config.effective_recipe.routing_settings.get(config.routing, {}) | own.pop("routing_settings", {})
         routed = {"routing": config.routing, "routing_settings": settings, "shortcut": config.shortcut}
     return {
-        "preset": config.model,
+        "name": config.model,
         **routed,
         "image_size": height if height == width else [height, width],
         "channels": channels,
@@ -195,7 +195,7 @@ class Trainer:
 
         torch.manual_seed(derive(config.seed, "weights", 0))
         try:
-            model = build_network(**network_settings(config, self.data))
+            model = create_model(**network_settings(config, self.data))
         except (ValueError, TypeError) as error:
             raise RunError(str(error)) from error
         if fabric.world_size > 1:

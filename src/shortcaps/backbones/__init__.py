@@ -1,0 +1,27 @@
+"""Backbones: from images to feature maps. Capsules, or a plain classifier, stand on top of one.
+
+A backbone is any module that maps images (batch, channels, height, width) to one feature map or a sequence of them, and says how many
+channels each has: in an attribute `out_channels`, or as timm's `features_only` networks do, in `feature_info.channels()`.
+"""
+
+from shortcaps.backbones.base import (
+    BACKBONES,
+    create_backbone,
+    feature_channels,
+    feature_maps,
+    feature_shapes,
+    list_backbones,
+    register_backbone,
+)
+from shortcaps.backbones.stem import Stem
+
+__all__ = [
+    "BACKBONES",
+    "Stem",
+    "create_backbone",
+    "feature_channels",
+    "feature_maps",
+    "feature_shapes",
+    "list_backbones",
+    "register_backbone",
+]

@@ -1,0 +1,33 @@
+"""The paper's stem."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from shortcaps.backbones.base import register_backbone
+
+
+@register_backbone("stem")
+class Stem(nn.Module):
+    """The backbone of the paper's networks: one convolution without padding, ReLU, batch norm.
+
+    Args:
+        in_channels: Channels of the images.
+        width: Channels of the feature map.
+        kernel: Side of the kernel.
+        stride: Its stride.
+    """
+
+    def __init__(self, in_channels: int, width: int = 64, kernel: int = 5, stride: int = 2) -> None:
+        super().__init__()
+        for name, value in (("width", width), ("kernel", kernel), ("stride", stride)):
+            if value < 1:
+                raise ValueError(f"{name} {value} of the stem is too small: it must be at least 1")
+        self.out_channels = (width,)
+        self.convolution = nn.Conv2d(in_channels, width, kernel, stride)
+        self.norm = nn.BatchNorm2d(width)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Features (batch, width, height', width') of images (batch, in_channels, height, width)."""
+        return self.norm(torch.relu(self.convolution(images)))

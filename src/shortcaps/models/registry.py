@@ -1,0 +1,161 @@
+"""Every network by name: `create_model`, `list_models`, `register_model`."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar, overload
+
+from shortcaps.models.network import CapsuleNetwork, Network
+from shortcaps.models.plan import Architecture, Size, as_size
+from shortcaps.registry import Registry
+
+Builder = TypeVar("Builder", bound=Callable[..., Network])
+KINDS = {"capsules": "ends in class capsules with poses", "plain": "has none, to compare with"}
+GIVEN = ("image_size", "channels", "classes")
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """A network that can be asked for by name.
+
+    Attributes:
+        build: Called with image_size (height, width), channels, classes and the settings below, all by name.
+        description: One line for lists and help texts.
+        kind: `capsules` or `plain`.
+        settings: Names of the settings it takes beside image_size, channels and classes.
+    """
+
+    build: Callable[..., Network]
+    description: str
+    kind: str
+    settings: tuple[str, ...]
+
+    @property
+    def has_routing(self) -> bool:
+        """Whether a routing can be chosen."""
+        return "routing" in self.settings
+
+    def check_settings(self, name: str, settings: Sequence[str]) -> None:
+        """Raise TypeError for a setting that the network does not have."""
+        known = (*GIVEN, *self.settings)
+        for setting in settings:
+            if setting not in known:
+                near = difflib.get_close_matches(setting, known, 1, 0.6)
+                hint = f"did you mean {near[0]}? " if near else ""
+                raise TypeError(f"the network {name} has no setting {setting!r}: {hint}it has {', '.join(known)}")
+
+
+MODELS: Registry[ModelSpec] = Registry("network")
+
+
+def settings_of(builder: Callable[..., object], more: Sequence[str]) -> tuple[str, ...]:
+    """Settings that a builder names in its signature, and more that it takes by `**`."""
+    by_name = [p.name for p in inspect.signature(builder).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    return tuple(dict.fromkeys(name for name in (*by_name, *more) if name not in GIVEN))
+
+
+def register_model(
+    name: str, *, description: str = "", kind: str = "plain", settings: Sequence[str] | None = None
+) -> Callable[[Builder], Builder]:
+    """Make a network known by name: a decorator for a function (or a `Network` class) that builds it.
+
+    Args:
+        name: What `create_model` and `shortcaps train --model` ask for.
+        description: One line for lists and help texts; the first line of the docstring where it is left out.
+        kind: `capsules` for a `CapsuleNetwork`, `plain` for any other.
+        settings: Names of settings that the builder takes by `**`; those it names itself are found in its signature.
+
+    Returns:
+        The decorator. The builder is called with `image_size=(height, width)`, `channels`, `classes` and settings, by name.
+    """
+    if kind not in KINDS:
+        raise ValueError(f"unknown kind {kind!r} of network: choose one of {', '.join(KINDS)}")
+
+    def decorate(builder: Builder) -> Builder:
+        known = settings_of(builder, settings or ())
+        summary = description or (inspect.getdoc(builder) or "").partition("\n")[0]
+        MODELS.register(name, ModelSpec(builder, summary, kind, known), defined_by=builder)
+        return builder
+
+    return decorate
+
+
+def list_models(
+    pattern: str | Sequence[str] = "*", *, exclude: str | Sequence[str] = (), kind: str | None = None
+) -> list[str]:
+    """Names of the networks that `create_model` makes.
+
+    Args:
+        pattern: A shell pattern such as `cnn-*`, or several.
+        exclude: Patterns whose matches are left out.
+        kind: `capsules` or `plain`; None for both.
+
+    >>> import shortcaps
+    >>> shortcaps.list_models("cnn-*")
+    ['cnn-23k', 'cnn-68k']
+    """
+    return MODELS.names(pattern, exclude=exclude, where=lambda spec: kind in (None, spec.kind))
+
+
+@overload
+def create_model(
+    name: Literal["baseline", "expanded"] | Architecture = "baseline",
+    *,
+    image_size: int | Size = 28,
+    channels: int = 1,
+    classes: int = 10,
+    **settings: Any,
+) -> CapsuleNetwork: ...
+
+
+@overload
+def create_model(
+    name: str, *, image_size: int | Size = 28, channels: int = 1, classes: int = 10, **settings: Any
+) -> Network: ...
+
+
+def create_model(
+    name: str | Architecture = "baseline",
+    *,
+    image_size: int | Size = 28,
+    channels: int = 1,
+    classes: int = 10,
+    **settings: Any,
+) -> Network:
+    """Any network by name, for images of any size.
+
+    Args:
+        name: One of `list_models()`, e.g. `baseline` (23k parameters) or `expanded` (68k), the paper's; or an `Architecture` of
+            your own.
+        image_size: Height and width of the images, or one number for both.
+        channels: Channels of the images: 1 for grey, 3 for colour.
+        classes: Number of classes.
+        **settings: What the network takes beside. The paper's take `routing` (`attention`, `dynamic`, `fuzzy`, `em`, one of your own,
+            or a `Routing`), `routing_settings` of a routing given by name (`{"sharpness": 4.0}`), `shortcut` (or layer by layer),
+            `path` (how votes are computed: `auto`, `fused`, `factored`, `dense`; the numbers are the same), `backbone` (a name, or any
+            module that is one) and every setting of `Architecture`, e.g. `pose=3`, `passes=1`, `iterations=3`, `dropout=0`.
+
+    Returns:
+        A `Network`; for names of kind `capsules` a `CapsuleNetwork`.
+
+    Raises:
+        ValueError: The name is unknown, or a setting has a value that makes no sense.
+        TypeError: The network has no such setting.
+
+    >>> import shortcaps
+    >>> model = shortcaps.create_model("baseline", routing="fuzzy", image_size=40)
+    >>> sum(p.numel() for p in model.parameters())
+    29994
+    """
+    if isinstance(name, Architecture):
+        # The presets' own builder, with a literal that has no name. (They register themselves here, so this comes late.)
+        from shortcaps.models.presets import architecture_spec
+
+        spec, name = architecture_spec(name), "of this architecture"
+    else:
+        spec = MODELS[name]
+    spec.check_settings(name, list(settings))
+    return spec.build(image_size=as_size(image_size), channels=channels, classes=classes, **settings)
