@@ -2,6 +2,7 @@
 
 from shortcaps.backbones import create_backbone, list_backbones, register_backbone
 from shortcaps.inference.load import load
+from shortcaps.layers import CapsuleHead
 from shortcaps.losses import log_probability_loss, margin_loss, spread_loss, spread_margin
 from shortcaps.models import (
     PRESETS,
@@ -39,6 +40,7 @@ __all__ = [
     "ROUTINGS",
     "Architecture",
     "Attention",
+    "CapsuleHead",
     "CapsuleNetwork",
     "Capsules",
     "ClassCapsules",

@@ -13,10 +13,14 @@ from shortcaps.backbones.base import (
     list_backbones,
     register_backbone,
 )
+from shortcaps.backbones.convolutional import ConvolutionalBackbone
+from shortcaps.backbones.residual import ResidualBackbone
 from shortcaps.backbones.stem import Stem
 
 __all__ = [
     "BACKBONES",
+    "ConvolutionalBackbone",
+    "ResidualBackbone",
     "Stem",
     "create_backbone",
     "feature_channels",

@@ -5,8 +5,10 @@ each column of a pose by itself, so with the columns beside the batch a capsule 
 (batch·cols, channels·rows, height, width), and both views are free.
 """
 
+from shortcaps.layers.capsules import ClassCapsules
 from shortcaps.layers.conv import CapsuleConvolution
 from shortcaps.layers.dropout import CapsuleDropout
+from shortcaps.layers.head import CapsuleHead
 from shortcaps.layers.local import LocalBlock
 from shortcaps.layers.primary import ActivatedPrimaryCapsules, PrimaryCapsules
 from shortcaps.layers.shortcut import ShortcutRouting
@@ -15,6 +17,8 @@ __all__ = [
     "ActivatedPrimaryCapsules",
     "CapsuleConvolution",
     "CapsuleDropout",
+    "CapsuleHead",
+    "ClassCapsules",
     "LocalBlock",
     "PrimaryCapsules",
     "ShortcutRouting",

@@ -1,7 +1,10 @@
 """Networks: the paper's two families, planned for any image, and some to compare with. Each is made by name, by `create_model`."""
 
+from shortcaps.layers import ClassCapsules
 from shortcaps.models.cnn import PlainCNN
-from shortcaps.models.network import CapsuleNetwork, ClassCapsules, Network, PlannedNetwork, as_probabilities
+from shortcaps.models.compact import COMPACT
+from shortcaps.models.headed import HeadNetwork, PlainNetwork
+from shortcaps.models.network import CapsuleNetwork, Network, PlannedNetwork, as_probabilities
 from shortcaps.models.plan import Architecture, Plan, make_plan
 from shortcaps.models.presets import PRESETS, build_from_architecture
 from shortcaps.models.registry import MODELS, ModelSpec, create_model, list_models, register_model
@@ -10,14 +13,17 @@ from shortcaps.models.sequential import SequentialNetwork
 from shortcaps.models.shortcut import ShortcutNetwork
 
 __all__ = [
+    "COMPACT",
     "MODELS",
     "PRESETS",
     "Architecture",
     "CapsuleNetwork",
     "ClassCapsules",
+    "HeadNetwork",
     "ModelSpec",
     "Network",
     "PlainCNN",
+    "PlainNetwork",
     "Plan",
     "PlannedNetwork",
     "SabourNetwork",

@@ -4,31 +4,15 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
+from shortcaps.backbones import Stem
+from shortcaps.layers import ClassCapsules
 from shortcaps.models.plan import Plan, Size
 from shortcaps.models.summary import Summary, SummaryRow, module_row
 from shortcaps.routing import Routing
-
-
-@dataclass
-class ClassCapsules:
-    """The class capsules of a batch of images.
-
-    Attributes:
-        pose: (batch, classes, rows, cols).
-        activation: (batch, classes), each in 0–1 by itself.
-        coefficients: How the lower capsules were weighed, for each block, where asked for. Shortcuts: (batch, passes, classes,
-            channels, height, width) for each. Sequential network: (batch, outputs, height, width, kernel, kernel, channels)
-            for each capsule layer.
-    """
-
-    pose: Tensor
-    activation: Tensor
-    coefficients: tuple[Tensor, ...] | None = None
 
 
 def as_probabilities(activations: Tensor) -> Tensor:
@@ -133,15 +117,12 @@ class CapsuleNetwork(Network):
 
     shortcut: bool
     """Whether lower capsules vote for the classes directly."""
+    backbone: nn.Module
+    """What makes feature maps of images."""
 
     def __init__(self, image_size: Size, channels: int, classes: int, routing: Routing, path: str) -> None:
         super().__init__(image_size, channels, classes)
         self.routing, self.path = routing, path
-
-    @property
-    @abstractmethod
-    def backbone(self) -> nn.Module:
-        """What makes feature maps of images."""
 
     @property
     def title(self) -> str:
@@ -181,7 +162,7 @@ class PlannedNetwork(CapsuleNetwork):
         self.stem = backbone
 
     @property
-    def backbone(self) -> nn.Module:
+    def backbone(self) -> nn.Module:  # type: ignore[override]
         """What makes feature maps of images; the paper's stem, unless another was chosen."""
         return self.stem
 
@@ -190,6 +171,10 @@ class PlannedNetwork(CapsuleNetwork):
         pose, channels = self.plan.architecture.pose, self.plan.capsule_layers[0].in_channels
         shape = (channels, pose, pose, *self.plan.features[1:])
         return [
-            module_row(self.plan.architecture.backbone, self.backbone, (self.channels, *self.image_size)),
+            module_row(
+                "stem" if isinstance(self.backbone, Stem) else "backbone",
+                self.backbone,
+                (self.channels, *self.image_size),
+            ),
             module_row("primary capsules", self.primary, self.plan.features, shape),
         ]

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from shortcaps.models.network import ClassCapsules, Network
+from shortcaps.layers import ClassCapsules
+from shortcaps.models.network import Network
 from shortcaps.models.plan import Size
 from shortcaps.models.registry import register_model
 from shortcaps.models.summary import Summary, summary_row

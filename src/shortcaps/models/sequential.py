@@ -7,9 +7,9 @@ import math
 from torch import Tensor, nn
 
 from shortcaps.backbones import feature_maps
-from shortcaps.layers import ActivatedPrimaryCapsules, CapsuleConvolution, CapsuleDropout
+from shortcaps.layers import ActivatedPrimaryCapsules, CapsuleConvolution, CapsuleDropout, ClassCapsules
 from shortcaps.layers.maps import capsules_at_one_position
-from shortcaps.models.network import ClassCapsules, PlannedNetwork
+from shortcaps.models.network import PlannedNetwork
 from shortcaps.models.plan import Plan
 from shortcaps.models.summary import Summary, routing_multiply_adds, summary_row
 from shortcaps.routing import Routing

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from shortcaps.backbones import feature_maps
-from shortcaps.layers import CapsuleDropout, LocalBlock, PrimaryCapsules, ShortcutRouting
+from shortcaps.layers import CapsuleDropout, ClassCapsules, LocalBlock, PrimaryCapsules, ShortcutRouting
 from shortcaps.layers.maps import capsules_at_one_position
-from shortcaps.models.network import ClassCapsules, PlannedNetwork
+from shortcaps.models.network import PlannedNetwork
 from shortcaps.models.plan import Plan, PlannedLayer
 from shortcaps.models.summary import (
     Summary,

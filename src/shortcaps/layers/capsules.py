@@ -1,0 +1,24 @@
+"""What a network or a head with class capsules gives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+
+@dataclass
+class ClassCapsules:
+    """The class capsules of a batch of images.
+
+    Attributes:
+        pose: (batch, classes, rows, cols).
+        activation: (batch, classes), each in 0–1 by itself.
+        coefficients: How the lower capsules were weighed, for each block, where asked for. Shortcuts: (batch, passes, classes,
+            channels, height, width) for each. Sequential network: (batch, outputs, height, width, kernel, kernel, channels)
+            for each capsule layer.
+    """
+
+    pose: Tensor
+    activation: Tensor
+    coefficients: tuple[Tensor, ...] | None = None
