@@ -46,13 +46,26 @@ def test_every_network_exports_and_agrees_at_all_batch_sizes(routing: str, short
     assert done.bytes == (tmp_path / "n.onnx").stat().st_size
     session = onnxruntime.InferenceSession(tmp_path / "n.onnx")
     assert [(part.name, part.shape[0]) for part in session.get_inputs()] == [("images", "batch")]
-    assert [part.name for part in session.get_outputs()] == ["probabilities", "poses"]
-    probabilities, poses = session.run(None, {"images": np.zeros((7, 1, 28, 28), np.float32)})
-    assert probabilities.shape == (7, 3)
+    assert [part.name for part in session.get_outputs()] == ["activations", "probabilities", "poses"]
+    images = torch.rand(7, 1, 28, 28)
+    activations, probabilities, poses = session.run(None, {"images": images.numpy()})
+    with torch.no_grad():
+        np.testing.assert_allclose(activations, model(images).numpy(), atol=1e-4)
+    np.testing.assert_allclose(probabilities, activations / activations.sum(1, keepdims=True), rtol=1e-5)
     assert poses.shape == (7, 3, 4, 4)
     kept = session.get_modelmeta().custom_metadata_map
     assert json.loads(kept["class_names"]) == ["cat", "dog", "owl"]
     assert json.loads(kept["preparation"]) == {"digits": True}
+
+
+@pytest.mark.parametrize("name", ["compact-23k", "compact-23k-plain"])
+def test_a_head_and_its_plain_twin_export_too(name: str, tmp_path: Path) -> None:
+    settings = {"backbone_settings": {"widths": (4, 4), "strides": (2, 2)}}
+    model = shortcaps.create_model(name, classes=3, image_size=16, **settings).eval()
+    done = export(model, torch.rand(5, 1, 16, 16), tmp_path / "n.onnx")
+    session = onnxruntime.InferenceSession(done.file)
+    outputs = [part.name for part in session.get_outputs()]
+    assert outputs == ["activations", "probabilities", *(["poses"] if name == "compact-23k" else [])]
 
 
 def test_a_network_that_differs_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

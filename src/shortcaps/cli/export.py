@@ -16,23 +16,21 @@ from shortcaps.cli.shared import RUN, data_of_run
     "export",
     help="""Write a trained network as an ONNX file, after checking it against PyTorch.
 
-Input `images` (batch, channels, height, width) in 0–1; outputs `probabilities` (each by itself; `predict` divides them by their
-sum) and `poses`. Class names and preparation are in the file's metadata. The check runs it in onnxruntime on real images
-at batches of 1, 3 and 64.
+Input `images` (batch, channels, height, width) in 0–1; outputs `activations` (each in 0–1 by itself), `probabilities` (they
+sum to 1) and, where the network has capsules, `poses`. Class names and preparation are in the file's metadata. The check
+runs it in onnxruntime on real images at batches of 1, 3 and 64.
 
 Examples:
 
     shortcaps export mnist-baseline-fuzzy
 
-    shortcaps export runs/mnist-baseline-em --out em.onnx --quantize
+    shortcaps export runs/mnist-baseline-em --out em.onnx --int8
 """,
 )
 def export_command(
     run: RUN,
     out: Annotated[Path | None, typer.Option(help="[default: RUN.onnx]", show_default=False)] = None,
-    int8: Annotated[
-        bool, typer.Option("--quantize", help="Also write an int8 file, and measure what it costs.")
-    ] = False,
+    int8: Annotated[bool, typer.Option("--int8", help="Also write an int8 file, and measure what it costs.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
 ) -> None:
     from shortcaps.inference.export import export, quantize
@@ -43,7 +41,7 @@ def export_command(
     target = out or Path(f"{Path(run).name}.onnx")
     preparation = predictor.preparation.to_dict()
     images = test.view(test.images[:64])
-    done = export(predictor.model, images, target, metadata={"preparation": preparation})
+    done = export(predictor.network, images, target, metadata={"preparation": preparation})
     figures: dict[str, Any] = {
         "file": str(done.file),
         "bytes": done.bytes,

@@ -22,19 +22,18 @@ from shortcaps.data import Dataset, sample_images
 from shortcaps.errors import RunFault
 from shortcaps.files import atomic_write
 from shortcaps.inference.evaluate import summarise
-from shortcaps.models import CapsuleNetwork
+from shortcaps.models import CapsuleNetwork, Network, as_probabilities
 
 # Batches at which an exported network is compared, and the difference it may show.
 CHECKED_BATCHES = (1, 3, 64)
 TOLERANCE = 1e-4
-OUTPUTS = ("probabilities", "poses")
 # Images from which the ranges of activations are learned for int8.
 CALIBRATION_IMAGES = 512
 
 
 @dataclass(frozen=True)
 class Exported:
-    """The file that was written. `error`: the largest difference from PyTorch's probabilities and poses."""
+    """The file that was written. `error`: the largest difference from what PyTorch gives."""
 
     file: Path
     bytes: int
@@ -52,29 +51,46 @@ class Quantized:
     images: int
 
 
-class _Capsules(nn.Module):
-    """Probabilities and poses, side by side."""
+class _Outputs(nn.Module):
+    """What an exported network gives, side by side, under the names in `output_names`."""
 
-    def __init__(self, model: CapsuleNetwork) -> None:
+    def __init__(self, model: Network) -> None:
         super().__init__()
         self.model = model
 
-    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        capsules = self.model.capsules(images, keep_coefficients=False)
-        return capsules.activation, capsules.pose
+    def forward(self, images: Tensor) -> tuple[Tensor, ...]:
+        if isinstance(self.model, CapsuleNetwork):
+            capsules = self.model.capsules(images, keep_coefficients=False)
+            return capsules.activation, as_probabilities(capsules.activation), capsules.pose
+        activations = self.model(images)
+        return activations, as_probabilities(activations)
 
 
-def to_onnx(model: CapsuleNetwork, metadata: dict[str, Any]) -> bytes:
-    """The network as an ONNX program with a free batch size, its input called `images`."""
+def output_names(model: Network) -> tuple[str, ...]:
+    """Of an exported network: activations, each in 0–1 by itself, probabilities, which sum to 1, and poses where it has any."""
+    return (
+        ("activations", "probabilities", "poses")
+        if isinstance(model, CapsuleNetwork)
+        else ("activations", "probabilities")
+    )
+
+
+def to_onnx(model: Network, metadata: dict[str, Any]) -> bytes:
+    """The network as an ONNX program with a free batch size, its input called `images`.
+
+    Args:
+        model: Any network, on the CPU.
+        metadata: Kept in the file, what is no text as JSON.
+    """
     # An example of one image would fix the batch at one.
     example = torch.rand(2, model.channels, *model.image_size)
     with _quietly():
         program = torch.onnx.export(
-            _Capsules(model).eval(),
+            _Outputs(model).eval(),
             (example,),
             dynamo=True,
             input_names=["images"],
-            output_names=list(OUTPUTS),
+            output_names=list(output_names(model)),
             dynamic_shapes=({0: torch.export.Dim("batch", min=1)},),
             optimize=True,
             verbose=False,
@@ -88,14 +104,23 @@ def to_onnx(model: CapsuleNetwork, metadata: dict[str, Any]) -> bytes:
     return content
 
 
-def export(model: CapsuleNetwork, images: Tensor, target: Path, *, metadata: dict[str, Any] | None = None) -> Exported:
-    """Writes the network to `target` if onnxruntime says the same as PyTorch about the images (count, channels, height,
-    width), at several batch sizes; raises RunFault if it does not."""
+def export(model: Network, images: Tensor, target: Path, *, metadata: dict[str, Any] | None = None) -> Exported:
+    """Write a network as an ONNX file, if onnxruntime says the same as PyTorch.
+
+    Args:
+        model: Any network.
+        images: (count, channels, height, width) in 0–1, on which the two are compared, at several batch sizes.
+        target: The file.
+        metadata: More to keep in the file, beside version, class names and routing.
+
+    Raises:
+        RunFault: They differ; nothing was written.
+    """
     model = model.cpu().float().eval()
     described = {
         "shortcaps": shortcaps.__version__,
         "class_names": list(model.class_names),
-        "routing": model.routing.name,
+        **({"routing": model.routing.name} if isinstance(model, CapsuleNetwork) else {}),
         **(metadata or {}),
     }
     content = to_onnx(model, described)
@@ -111,21 +136,25 @@ def export(model: CapsuleNetwork, images: Tensor, target: Path, *, metadata: dic
 
 
 @torch.no_grad()
-def largest_difference(model: CapsuleNetwork, session: Any, images: Tensor) -> float:
-    """Over probabilities and poses, at every batch size that is checked. Poses are compared relative to the largest."""
+def largest_difference(model: Network, session: Any, images: Tensor) -> float:
+    """Over all outputs, at every batch size that is checked. Poses are compared relative to the largest.
+
+    Args:
+        model: The network in PyTorch.
+        session: The same in onnxruntime.
+        images: (count, channels, height, width).
+    """
     worst = 0.0
     for batch in CHECKED_BATCHES:
         part = images[torch.arange(batch) % len(images)]
-        capsules = model.capsules(part, keep_coefficients=False)
-        probabilities, poses = session.run(list(OUTPUTS), {"images": part.numpy()})
-        scale = max(1.0, float(capsules.pose.abs().max()))
-        differences = (
-            float(np.abs(probabilities - capsules.activation.numpy()).max()),
-            float(np.abs(poses - capsules.pose.numpy()).max()) / scale,
-        )
-        if probabilities.shape[0] != batch or any(np.isnan(difference) for difference in differences):
-            return float("inf")
-        worst = max(worst, *differences)
+        expected = _Outputs(model)(part)
+        found = session.run(list(output_names(model)), {"images": part.numpy()})
+        for ours, theirs in zip(expected, found, strict=True):
+            scale = max(1.0, float(ours.abs().max()))
+            difference = float(np.abs(theirs - ours.numpy()).max()) / scale
+            if theirs.shape[0] != batch or np.isnan(difference):
+                return float("inf")
+            worst = max(worst, difference)
     return worst
 
 
@@ -135,7 +164,7 @@ def latency(session: Any, images: Tensor, repeats: int = 50) -> float:
     times = []
     for _ in range(repeats):
         started = time.perf_counter()
-        session.run(list(OUTPUTS), one)
+        session.run(None, one)
         times.append(time.perf_counter() - started)
     return 1000 * median(times)
 
@@ -170,17 +199,17 @@ def quantize(exported: Path, target: Path, training: Dataset, test: Dataset) -> 
         )
         content = small.read_bytes()
     session = _session(content)
-    accuracy = summarise(_probabilities(session, test), test).accuracy
-    full = summarise(_probabilities(_session(exported.read_bytes()), test), test).accuracy
+    accuracy = summarise(_activations(session, test), test).accuracy
+    full = summarise(_activations(_session(exported.read_bytes()), test), test).accuracy
     with atomic_write(target) as file:
         file.write(content)
     one = test.view(test.images[:1])
     return Quantized(target, len(content), latency(session, one), accuracy, full, len(test))
 
 
-def _probabilities(session: Any, data: Dataset) -> Tensor:
+def _activations(session: Any, data: Dataset) -> Tensor:
     parts = [
-        torch.from_numpy(session.run(["probabilities"], {"images": data.view(images).numpy()})[0])
+        torch.from_numpy(session.run(["activations"], {"images": data.view(images).numpy()})[0])
         for images in data.images.split(256)
     ]
     return torch.cat(parts)

@@ -29,7 +29,7 @@ def with_capsules(model: Network, run: str | Path) -> CapsuleNetwork:
     if not isinstance(model, CapsuleNetwork):
         raise RunError(
             f"{run} holds a {model.title}, which has no pose capsules: it can be evaluated and asked for predictions, "
-            "but not explained, exported or served"
+            "but not explained"
         )
     return model
 
