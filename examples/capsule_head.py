@@ -26,7 +26,8 @@ class Backbone(nn.Module):
         )
 
     def forward(self, images: Tensor) -> Tensor:
-        return self.layers(images)
+        features: Tensor = self.layers(images)
+        return features
 
 
 def draw(count: int, size: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:

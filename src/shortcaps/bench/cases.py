@@ -27,6 +27,20 @@ Step = Callable[[], object]
 
 @dataclass(frozen=True)
 class Case:
+    """One thing to measure.
+
+    Attributes:
+        network: Name of one of the paper's networks.
+        shortcut: Whether it has shortcuts.
+        routing: Name of the routing.
+        path: One of `BENCH_PATHS`, or `BACKBONE`.
+        batch: Images in a batch.
+        image_size: Side of the images.
+        classes: Number of classes.
+        channels: Capsule channels of every layer, instead of the network's own.
+        iterations: Routing iterations, instead of the network's own.
+    """
+
     network: str = "baseline"
     shortcut: bool = True
     routing: str = "fuzzy"
@@ -35,20 +49,22 @@ class Case:
     image_size: int = 28
     classes: int = 10
     channels: int | None = None
-    """Capsule channels of every layer, instead of the network's own."""
     iterations: int | None = None
 
     @property
     def family(self) -> str:
+        """`shortcut` or `sequential`."""
         return "shortcut" if self.shortcut else "sequential"
 
     def __str__(self) -> str:
         return f"{self.network} {self.family} {self.routing}, {self.path}, batch {self.batch}"
 
     def to_dict(self) -> dict[str, Any]:
+        """The case as JSON keeps it."""
         return asdict(self)
 
     def model(self) -> CapsuleNetwork:
+        """The network, with weights from a fixed seed."""
         torch.manual_seed(0)
         changes: dict[str, Any] = {}
         if self.channels is not None:
@@ -69,6 +85,7 @@ class Case:
         return model
 
     def batch_of_images(self) -> tuple[Tensor, Tensor]:
+        """Random images (batch, 1, height, width) and labels (batch,), from a fixed seed."""
         generator = torch.Generator().manual_seed(0)
         images = torch.rand(self.batch, 1, self.image_size, self.image_size, generator=generator)
         return images, torch.randint(self.classes, (self.batch,), generator=generator)
@@ -90,6 +107,7 @@ class Case:
         return step
 
     def inference(self, device: str) -> Step:
+        """Forward, without gradients."""
         model = self.model().to(device).eval()
         images, _ = self.batch_of_images()
         images = images.to(device)

@@ -14,8 +14,17 @@ from shortcaps.routing.paths import check_path, make_votes
 class CapsuleConvolution(Thresholds, nn.Module):
     """Every capsule inside the kernel votes for every output capsule at that position.
 
-    transform: (kernel, kernel, in_channels, out_channels, rows, rows)
-    gain: how much larger than its pose a vote is before training
+    Its parameter `transform` is (kernel, kernel, in_channels, out_channels, rows, rows).
+
+    Args:
+        in_channels: Capsule channels that come in.
+        out_channels: Capsule channels that go out.
+        kernel: Height and width of the kernel.
+        stride: Its stride.
+        routing: How inputs are weighed.
+        pose: P: a pose is a P x P matrix.
+        gain: How much larger than its pose a vote is before training.
+        path: How votes are computed.
     """
 
     def __init__(
@@ -42,10 +51,16 @@ class CapsuleConvolution(Thresholds, nn.Module):
     def forward(
         self, maps: Tensor, activations: Tensor | None = None, *, keep_coefficients: bool = False
     ) -> tuple[Tensor, Tensor, Capsules]:
-        """Maps and activations (batch, out_channels, height', width') of the next layer, and the routing's result.
+        """The next layer's capsules.
 
-        The result is one routing problem for each sample and position, in that order; its inputs are ordered by
-        (kernel row, kernel column, channel).
+        Args:
+            maps: Capsule maps (batch, cols, in_channels, rows, height, width).
+            activations: (batch, in_channels, height, width), how much each capsule exists; None where all do.
+            keep_coefficients: Whether routing coefficients are wanted.
+
+        Returns:
+            Maps and activations (batch, out_channels, height', width') of the next layer, and the routing's result: one routing
+            problem for each sample and position, in that order; its inputs are ordered by (kernel row, kernel column, channel).
         """
         height, width, channels, _, rows, _ = self.transform.shape
         check_maps(maps, channels, rows, (height, width))

@@ -10,7 +10,10 @@ class CapsuleDropout(nn.Module):
     """In training, zeroes each capsule (one sample, channel and position; all its numbers) with probability `p`.
 
     The others grow by 1 / (1 - p), so that sums keep their expectation. Activations, where there are any, are dropped
-    with their pose, but not rescaled: they are probabilities.
+    with their pose, but not rescaled: they stay in 0–1.
+
+    Args:
+        p: The probability.
     """
 
     def __init__(self, p: float = 0.2) -> None:
@@ -20,6 +23,7 @@ class CapsuleDropout(nn.Module):
         self.p = p
 
     def forward(self, maps: Tensor) -> Tensor:
+        """Capsule maps (batch, cols, channels, rows, height, width) with some capsules zeroed, in training."""
         scale = self.scale(maps)
         return maps if scale is None else maps * scale[:, None, :, None]
 
@@ -32,7 +36,12 @@ class CapsuleDropout(nn.Module):
         return (draws >= self.p).to(maps.dtype) / (1 - self.p)
 
     def drop_with_activations(self, maps: Tensor, activations: Tensor) -> tuple[Tensor, Tensor]:
-        """The same capsules dropped from maps and from their activations (batch, channels, height, width)."""
+        """The same capsules dropped from maps and from their activations.
+
+        Args:
+            maps: Capsule maps (batch, cols, channels, rows, height, width).
+            activations: (batch, channels, height, width).
+        """
         scale = self.scale(maps)
         return (maps, activations) if scale is None else (maps * scale[:, None, :, None], activations * (scale > 0))
 

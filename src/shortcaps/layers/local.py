@@ -14,8 +14,17 @@ from shortcaps.routing.paths import check_path, runs_natively
 class LocalBlock(nn.Module):
     """Depth-wise capsule convolution, then a point-wise mix of channels.
 
-    transform: (in_channels, kernel, kernel, rows, rows), one matrix for each channel and kernel offset
-    mix: (out_channels, in_channels), the trained coefficients `r` of Eq. (2), shared by all positions
+    Its parameters are `transform` (in_channels, kernel, kernel, rows, rows), one matrix for each channel and kernel offset, and `mix`
+    (out_channels, in_channels), the trained coefficients `r` of Eq. (2), shared by all positions.
+
+    Args:
+        in_channels: Capsule channels that come in.
+        out_channels: Capsule channels that go out.
+        kernel: Height and width of the kernel.
+        stride: Its stride.
+        pose: P: a pose is a P x P matrix.
+        squashes: Whether poses of the next layer are squashed, for routings that read the activation off a pose's length.
+        path: Whether native code is used, as for votes.
     """
 
     def __init__(
@@ -44,7 +53,9 @@ class LocalBlock(nn.Module):
     def forward(self, maps: Tensor, scale: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Maps of the next layer, and the pre-voted maps they are mixed from.
 
-        scale: (batch, channels, height, width), what each capsule is multiplied by first, e.g. by dropout
+        Args:
+            maps: Capsule maps (batch, cols, in_channels, rows, height, width).
+            scale: (batch, in_channels, height, width), what each capsule is multiplied by first, e.g. by dropout.
         """
         channels, height, width, pose, _ = self.transform.shape
         check_maps(maps, channels, pose, (height, width))

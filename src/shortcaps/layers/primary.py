@@ -10,7 +10,13 @@ from shortcaps.routing.paths import check_path
 
 
 class PrimaryCapsules(nn.Module):
-    """Primary capsules of the shortcut network: 1x1 convolution, ReLU, batch norm, read as poses."""
+    """Primary capsules of the shortcut network: 1x1 convolution, ReLU, batch norm, read as poses.
+
+    Args:
+        in_channels: Channels of the feature map.
+        channels: Capsule channels.
+        pose: P: a pose is a P x P matrix.
+    """
 
     def __init__(self, in_channels: int, channels: int, pose: int = 4) -> None:
         super().__init__()
@@ -19,6 +25,7 @@ class PrimaryCapsules(nn.Module):
         self.norm = nn.BatchNorm2d(channels * pose * pose)
 
     def forward(self, features: Tensor) -> Tensor:
+        """Capsule maps (batch, cols, channels, rows, height, width) of features (batch, in_channels, height, width)."""
         features = self.norm(torch.relu(self.convolution(features)))
         return split_into_capsules(features, self.channels, self.pose)
 
@@ -26,7 +33,13 @@ class PrimaryCapsules(nn.Module):
 class ActivatedPrimaryCapsules(nn.Module):
     """Primary capsules of the sequential network: poses and, where the routing uses them, activations.
 
-    `squashes` is for routings that read the activation off the pose's length.
+    Args:
+        in_channels: Channels of the feature map.
+        channels: Capsule channels.
+        pose: P: a pose is a P x P matrix.
+        activates: Whether activations are made beside the poses.
+        squashes: Whether poses are squashed, for routings that read the activation off a pose's length.
+        path: Whether native code is used, as for votes.
     """
 
     def __init__(

@@ -14,9 +14,16 @@ from shortcaps.routing.paths import check_path, make_votes
 class ShortcutRouting(Thresholds, nn.Module):
     """Updates the class capsules from the pre-voted capsules of one layer.
 
-    transform: (channels, classes, rows, rows), one matrix for each channel and class, shared by all positions
-    activates: whether the activation of this block's capsules is ever read
-    gain: how much larger than its pose a vote is before training
+    Its parameter `transform` is (channels, classes, rows, rows): one matrix for each channel and class, shared by all positions.
+
+    Args:
+        channels: Capsule channels that vote.
+        classes: Number of class capsules.
+        routing: How votes are weighed.
+        pose: P: a pose is a P x P matrix.
+        activates: Whether the activation of this block's capsules is ever read.
+        gain: How much larger than its pose a vote is before training.
+        path: How votes are computed.
     """
 
     def __init__(
@@ -46,7 +53,14 @@ class ShortcutRouting(Thresholds, nn.Module):
     def forward(
         self, votes: Votes, start: Tensor | None, *, activate: bool | None = None, keep_coefficients: bool = False
     ) -> Capsules:
-        """Class capsules from these votes and the latest class capsules (batch, classes, rows, cols)."""
+        """Update the class capsules.
+
+        Args:
+            votes: What `votes` made of this layer's capsules.
+            start: The latest class capsules (batch, classes, rows, cols); None to begin from equal shares.
+            activate: Whether activations are wanted; None: as the block was made.
+            keep_coefficients: Whether routing coefficients are wanted.
+        """
         return self.routing(
             votes,
             start=start,

@@ -16,8 +16,16 @@ from shortcaps.models.summary import Summary, module_row, summary_row
 
 class PlainCNN(Network):
     """The paper's stem, two 3x3 convolutions with ReLU and batch norm (strides 2 and 1, as the capsule layers), the mean over
-    all positions, and a linear layer. The mean makes it indifferent to where a digit lies: a flattened map would not be, and
-    would be the weaker opponent on shifted digits."""
+    all positions, and a linear layer.
+
+    The mean makes it indifferent to where a digit lies: a flattened map would not be, and would be the weaker opponent on shifted digits.
+
+    Args:
+        widths: Channels after each of the two convolutions.
+        image_size: Height and width of the images.
+        channels: Channels of the images.
+        classes: Number of classes.
+    """
 
     min_image_size = 17
 
@@ -35,6 +43,7 @@ class PlainCNN(Network):
         return "plain convolutional network"
 
     def forward(self, images: Tensor) -> Tensor:
+        """Probabilities (batch, classes), which sum to 1, of images (batch, channels, height, width) in 0–1."""
         self._check_images(images)
         return self.classify(self.layers(self.stem(images)).mean((2, 3))).softmax(-1)
 

@@ -151,6 +151,12 @@ class PlannedNetwork(CapsuleNetwork):
     """A network of the paper's kind, laid out for images of one size.
 
     The backbone is called `stem` in the state dict, whatever it is: it always was, and trained networks keep loading.
+
+    Args:
+        plan: What every layer will see.
+        backbone: What the plan was made with.
+        routing: How lower capsules are weighed.
+        path: How votes are computed.
     """
 
     stem: nn.Module

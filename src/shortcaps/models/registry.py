@@ -39,7 +39,12 @@ class ModelSpec:
         return "routing" in self.settings
 
     def check_settings(self, name: str, settings: Sequence[str]) -> None:
-        """Raise TypeError for a setting that the network does not have."""
+        """Raise TypeError for a setting that the network does not have.
+
+        Args:
+            name: What the network is called in the message.
+            settings: Names of what is asked for.
+        """
         known = (*GIVEN, *self.settings)
         for setting in settings:
             if setting not in known:

@@ -26,8 +26,14 @@ class SabourNetwork(Network):
     """ReLU Conv1 → PrimaryCaps (32 channels of 8-vectors) → DigitCaps (one 16-vector for each class), routed by agreement.
 
     Unlike the paper's networks it has a transformation of its own for each position. In training it draws the image again
-    from the capsule of the true class: `forward(images, labels)` returns the probabilities and that error, to be added to
+    from the capsule of the true class: `forward(images, labels)` returns the activations and that error, to be added to
     the loss.
+
+    Args:
+        image_size: Height and width of the images.
+        channels: Channels of the images.
+        classes: Number of classes.
+        iterations: Of the routing.
     """
 
     reconstructs = True
@@ -58,7 +64,7 @@ class SabourNetwork(Network):
         return f"network of Sabour et al. (2017), dynamic routing, {self.routing.iterations} iterations"
 
     def capsules(self, images: Tensor) -> ClassCapsules:
-        """Poses (batch, classes, 16, 1) and probabilities."""
+        """Poses (batch, classes, 16, 1) and activations (batch, classes) of images (batch, channels, height, width) in 0–1."""
         self._check_images(images)
         maps = self.primary(torch.relu(self.convolution(images)))
         vectors = maps.unflatten(1, (PRIMARY_CHANNELS, PRIMARY_SIZE)).movedim(2, -1).flatten(1, 3)
@@ -69,6 +75,12 @@ class SabourNetwork(Network):
         return ClassCapsules(capsules.pose.unsqueeze(-1), capsules.activation)
 
     def forward(self, images: Tensor, labels: Tensor | None = None) -> Tensor | tuple[Tensor, Tensor]:
+        """Activations (batch, classes), and in training the weighted error of the drawing.
+
+        Args:
+            images: (batch, channels, height, width) in 0–1.
+            labels: (batch,), the true classes, for the drawing; None outside training.
+        """
         capsules = self.capsules(images)
         if labels is None:
             return capsules.activation
@@ -77,7 +89,12 @@ class SabourNetwork(Network):
         return capsules.activation, RECONSTRUCTION_WEIGHT * error
 
     def draw(self, pose: Tensor, labels: Tensor) -> Tensor:
-        """Images (batch, pixels) from the capsules of the classes in `labels`; the other capsules are covered up."""
+        """Images (batch, pixels) from one class capsule each; the other capsules are covered up.
+
+        Args:
+            pose: (batch, classes, 16, 1).
+            labels: (batch,), which capsule to draw from.
+        """
         shown = F.one_hot(labels, self.classes).to(pose.dtype)[..., None, None]
         return self.decoder((pose * shown).flatten(1))
 

@@ -17,6 +17,15 @@ from shortcaps.routing.paths import describe_path
 
 
 class SequentialNetwork(PlannedNetwork):
+    """The network without shortcuts: capsule convolutions one after another, with routing in every layer.
+
+    Args:
+        plan: What every layer will see.
+        backbone: What the plan was made with.
+        routing: How lower capsules are weighed.
+        path: How votes are computed.
+    """
+
     shortcut = False
 
     def __init__(self, plan: Plan, backbone: nn.Module, routing: Routing, *, path: str = "auto") -> None:

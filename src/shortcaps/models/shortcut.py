@@ -24,6 +24,15 @@ from shortcaps.routing.paths import describe_path
 
 
 class ShortcutNetwork(PlannedNetwork):
+    """The paper's network with shortcuts: local blocks once, then the class capsules updated through every shortcut.
+
+    Args:
+        plan: What every layer will see.
+        backbone: What the plan was made with.
+        routing: How lower capsules are weighed.
+        path: How votes are computed.
+    """
+
     shortcut = True
 
     def __init__(self, plan: Plan, backbone: nn.Module, routing: Routing, *, path: str = "auto") -> None:

@@ -47,6 +47,17 @@ logging.getLogger("python_multipart").setLevel(logging.CRITICAL)
 
 @dataclass(frozen=True)
 class Limits:
+    """What the server takes before it says no.
+
+    Attributes:
+        body_bytes: Of an upload.
+        pixels: Of a picture.
+        queue: Requests that may wait; more get a 503.
+        batch: Pictures that the network looks at together.
+        upload_seconds: For the whole upload.
+        answer_seconds: From the upload to the answer.
+    """
+
     body_bytes: int = 8_000_000
     pixels: int = 25_000_000
     queue: int = 128
@@ -119,6 +130,15 @@ BODIES = {
 
 
 def create_app(predictor: Predictor, limits: Limits | None = None) -> FastAPI:
+    """The web application for a trained network, to be run by any ASGI server.
+
+    Args:
+        predictor: The network, with the way its pictures are prepared.
+        limits: What it takes before it says no.
+
+    Raises:
+        RunError: The network cannot be served.
+    """
     limits = limits or Limits()
     if predictor.preparation.channels not in (1, 3):
         raise RunError(

@@ -22,11 +22,14 @@ PROBES: dict[str, tuple[float, ...]] = {
 
 @dataclass(frozen=True)
 class EquivarianceScore:
-    """score: the share of the poses' change that linear maps explain on images they were not fitted to; 1 is all of
-    it, 0 is no better than saying that the pose stays as it is, and below 0 is worse.
-    by_transformation: the same for each.
-    movement: how far poses move, as a share of their length. A pose that does not move has nothing to explain.
-    images: how many images the maps were fitted to and tested on, together.
+    """How well poses follow the image.
+
+    Attributes:
+        score: The share of the poses' change that linear maps explain on images they were not fitted to; 1 is all of it, 0 is no
+            better than saying that the pose stays as it is, and below 0 is worse.
+        by_transformation: The same for each.
+        movement: How far poses move, as a share of their length. A pose that does not move has nothing to explain.
+        images: How many images the maps were fitted to and tested on, together.
     """
 
     score: float
@@ -44,6 +47,12 @@ def equivariance_score(
     For every probe, A_t is fitted by ridge regression to half of the images (batch, channels, height, width) and tested on
     the other half: `score = 1 - Σ‖pose(t x) - A_t pose(x)‖² / Σ‖pose(t x) - pose(x)‖²`. Poses are those of the class
     that wins on the untouched image, divided by their root mean square, so that networks can be compared.
+
+    Args:
+        model: A network with capsules.
+        images: (count, channels, height, width) in 0–1, at least 4.
+        ridge: Strength of the regularisation, as a share of the poses' mean square.
+        batch_size: Images that are looked at together.
     """
     if len(images) < 4:
         raise ValueError(

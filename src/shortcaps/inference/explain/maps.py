@@ -14,11 +14,12 @@ from shortcaps.models import CapsuleNetwork, as_probabilities
 class RoutingMaps:
     """Coefficients of one class for each image, divided by their mean: 1 is "as much as any other capsule".
 
-    classes: (batch,), the class whose maps these are
-    activations: of the class capsules, (batch, classes)
-    poses: (batch, classes, rows, cols)
-    maps: for each shortcut (batch, passes, channels, height, width). A sequential network has one, that of its last
-        layer, with one pass.
+    Attributes:
+        classes: (batch,), the class whose maps these are.
+        activations: Of the class capsules, (batch, classes), each in 0–1 by itself.
+        poses: (batch, classes, rows, cols).
+        maps: For each shortcut (batch, passes, channels, height, width). A sequential network has one, that of its last
+            layer, with one pass.
     """
 
     classes: Tensor
@@ -43,7 +44,13 @@ def has_positions(block: Tensor) -> bool:
 
 @torch.no_grad()
 def routing_maps(model: CapsuleNetwork, images: Tensor, classes: Tensor | None = None) -> RoutingMaps:
-    """The routing maps of the winning class of each image, or of the classes (batch,) given."""
+    """Where a class takes its votes from.
+
+    Args:
+        model: A network with capsules.
+        images: (batch, channels, height, width) in 0–1.
+        classes: (batch,), whose maps are wanted; None for the winner of each image.
+    """
     capsules = model.capsules(images)
     assert capsules.coefficients is not None, "they were asked for"
     winners = capsules.activation.argmax(1) if classes is None else classes

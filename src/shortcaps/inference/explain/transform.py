@@ -41,9 +41,15 @@ def transformed(
     shift_x: float = 0.0,
     shift_y: float = 0.0,
 ) -> Tensor:
-    """Images (batch, channels, height, width) sheared, scaled, rotated about their centre and then shifted.
+    """Images sheared, scaled, rotated about their centre and then shifted; what comes in from outside is black.
 
-    rotation: degrees, clockwise; shift: pixels; what comes in from outside is black.
+    Args:
+        images: (batch, channels, height, width) in 0–1.
+        rotation: Degrees, clockwise.
+        scale: Above 1 is larger.
+        shear: How far a line moves to the side for each pixel that it lies lower.
+        shift_x: Pixels to the right.
+        shift_y: Pixels down.
     """
     if scale <= 0:
         raise ValueError(f"scale {scale} is not above 0")
@@ -66,7 +72,12 @@ def transformed(
 class Traversal:
     """One image under one transformation.
 
-    activations: (values, classes); poses: (values, classes, rows, cols); images: (values, channels, height, width)
+    Attributes:
+        name: Of the transformation.
+        values: What it was set to.
+        images: (values, channels, height, width).
+        activations: (values, classes), each in 0–1 by itself.
+        poses: (values, classes, rows, cols).
     """
 
     name: str
@@ -83,7 +94,14 @@ class Traversal:
 
 @torch.no_grad()
 def traverse(model: CapsuleNetwork, image: Tensor, name: str, values: tuple[float, ...] | None = None) -> Traversal:
-    """What happens to an image (channels, height, width) as the transformation `name` takes each of the values."""
+    """What happens to an image as a transformation takes one value after another.
+
+    Args:
+        model: A network with capsules.
+        image: (channels, height, width) in 0–1.
+        name: One of `TRANSFORMATIONS`.
+        values: What it is set to; None for the usual ones.
+    """
     if name not in TRANSFORMATIONS:
         raise ValueError(f"unknown transformation {name!r}: choose one of {', '.join(TRANSFORMATIONS)}")
     values = TRANSFORMATIONS[name] if values is None else values
