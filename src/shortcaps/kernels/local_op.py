@@ -17,7 +17,7 @@ from shortcaps.kernels.library import (
     MixProblem,
     SquashProblem,
     address,
-    is_plain,
+    choose,
     native,
     without_gaps,
 )
@@ -278,17 +278,17 @@ squash_op.register_autograd(_squash_backward, setup_context=_keep_inputs)
 
 def run_pre_vote(maps: Tensor, transform: Tensor, scale: Tensor | None, stride: int) -> Tensor:
     """Eq. (3), with as little in between as the situation allows."""
-    operator = pre_vote_natively if is_plain(maps, transform, scale) else torch.ops.shortcaps.pre_vote
+    operator = choose(pre_vote_natively, torch.ops.shortcaps.pre_vote, maps, transform, scale)
     result: Tensor = operator(maps, transform, scale, stride)
     return result
 
 
 def run_mix(mix: Tensor, maps: Tensor) -> Tensor:
     """Eq. (2), likewise."""
-    result: Tensor = (mix_natively if is_plain(mix, maps) else torch.ops.shortcaps.mix)(mix, maps)
+    result: Tensor = choose(mix_natively, torch.ops.shortcaps.mix, mix, maps)(mix, maps)
     return result
 
 
 def run_squash(maps: Tensor) -> Tensor:
-    result: Tensor = (squash_natively if is_plain(maps) else torch.ops.shortcaps.squash)(maps)
+    result: Tensor = choose(squash_natively, torch.ops.shortcaps.squash, maps)(maps)
     return result

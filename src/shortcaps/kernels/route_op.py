@@ -13,7 +13,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shortcaps.kernels.library import RoutingProblem, address, goes_back, is_plain, native, without_gaps
+from shortcaps.kernels.library import (
+    RoutingProblem,
+    address,
+    choose,
+    native,
+    needs_grad,
+    without_gaps,
+)
 
 
 def _problem(
@@ -126,8 +133,8 @@ def run_route(
 ) -> tuple[Tensor, Tensor]:
     """Pose and activation, with as little in between as the situation allows."""
     tensors = (poses, transforms, start, activations, beta, beta_use)
-    operator = route_natively if is_plain(*tensors) else torch.ops.shortcaps.route
-    pose, activation, _ = operator(*tensors, kind, iterations, activate, goes_back(*tensors), *settings)
+    operator = choose(route_natively, torch.ops.shortcaps.route, *tensors)
+    pose, activation, _ = operator(*tensors, kind, iterations, activate, needs_grad(*tensors), *settings)
     return pose, activation
 
 
