@@ -16,6 +16,8 @@ from torch.autograd.forward_ad import unpack_dual
 
 LIBRARY = Path(__file__).parent / "_native.so"
 DISABLE = "SHORTCAPS_NO_NATIVE"
+# As in routing.h. Every entry point returns 0, or what went wrong.
+UNKNOWN_KIND = -1
 
 
 class RoutingProblem(ctypes.Structure):
@@ -122,12 +124,13 @@ def _load() -> ctypes.CDLL | str:
     ):
         return "laid out otherwise than the Python side expects (see PROBLEMS in kernels/library.py)"
     library.shortcaps_variant.restype = ctypes.c_char_p
+    library.shortcaps_routing_kinds.restype = ctypes.c_int64
     library.shortcaps_route_state_size.restype = ctypes.c_int64
     library.shortcaps_route_state_size.argtypes = [ctypes.POINTER(RoutingProblem)]
     for name, problem in PROBLEMS.items():
         for direction in ("forward", "backward"):
             function = getattr(library, f"shortcaps_{name}_{direction}")
-            function.restype, function.argtypes = None, [ctypes.POINTER(problem)]
+            function.restype, function.argtypes = ctypes.c_int64, [ctypes.POINTER(problem)]
     return library
 
 
@@ -139,6 +142,24 @@ AVAILABLE = _LIBRARY is not None
 
 def native() -> ctypes.CDLL | None:
     return _LIBRARY
+
+
+def call(name: str, problem: ctypes.Structure) -> None:
+    """Solves a problem by the entry point of this name, e.g. `route_forward`.
+
+    Raises:
+        RuntimeError: There is no library, or it has no kernel for the problem.
+    """
+    if _LIBRARY is None:
+        raise RuntimeError(f"{name} needs the native library, which is {description()}")
+    code = getattr(_LIBRARY, f"shortcaps_{name}")(problem)
+    if code == UNKNOWN_KIND:
+        raise RuntimeError(
+            f"the native library has no kernel for routing kind {problem.kind}: "
+            f"it has the kinds 0 to {_LIBRARY.shortcaps_routing_kinds() - 1}"
+        )
+    if code:
+        raise RuntimeError(f"{name} of the native library failed with code {code}")
 
 
 def description() -> str:

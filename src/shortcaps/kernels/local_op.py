@@ -17,8 +17,8 @@ from shortcaps.kernels.library import (
     MixProblem,
     SquashProblem,
     address,
+    call,
     choose,
-    native,
     without_gaps,
 )
 
@@ -68,15 +68,13 @@ def pre_vote_natively(maps: Tensor, transform: Tensor, scale: Tensor | None, str
 
     scale: (batch, channels, height, width), what each capsule is multiplied by first; it has no gradient
     """
-    library = native()
-    assert library is not None, "called only where the library is there"
     result = _empty_result(maps, transform, stride)
     if maps.shape[0]:
         maps, transform = _readable(maps), transform.contiguous()
         scale = None if scale is None else scale.contiguous()
         problem = _problem(maps, transform, scale, stride, result)
         problem.out = address(result)
-        library.shortcaps_local_forward(problem)
+        call("local_forward", problem)
     return result
 
 
@@ -92,8 +90,6 @@ def _result_shape(maps: Tensor, transform: Tensor, scale: Tensor | None, stride:
 def pre_vote_backward_op(
     result_grad: Tensor, maps: Tensor, transform: Tensor, scale: Tensor | None, stride: int
 ) -> tuple[Tensor, Tensor]:
-    library = native()
-    assert library is not None, "called only where the library is there"
     maps, transform = _readable(maps), transform.contiguous()
     scale = None if scale is None else scale.contiguous()
     maps_grad, transform_grad = torch.empty_like(maps), torch.zeros_like(transform)
@@ -102,7 +98,7 @@ def pre_vote_backward_op(
         problem = _problem(maps, transform, scale, stride, result_grad)
         problem.out_grad = address(result_grad)
         problem.maps_grad, problem.transform_grad = address(maps_grad), address(transform_grad)
-        library.shortcaps_local_backward(problem)
+        call("local_backward", problem)
     return maps_grad, transform_grad
 
 
@@ -146,14 +142,12 @@ def _mix_problem(mix: Tensor, maps: Tensor) -> MixProblem:
 
 def mix_natively(mix: Tensor, maps: Tensor) -> Tensor:
     """Eq. (2): mix (out_channels, in_channels), maps (batch, cols, in_channels, rows, height, width)."""
-    library = native()
-    assert library is not None, "called only where the library is there"
     result = _empty_mix(mix, maps)
     if maps.numel():
         mix, maps = mix.contiguous(), batch_innermost(maps)
         problem = _mix_problem(mix, maps)
         problem.out = address(result)
-        library.shortcaps_mix_forward(problem)
+        call("mix_forward", problem)
     return result
 
 
@@ -167,15 +161,13 @@ def _mix_shape(mix: Tensor, maps: Tensor) -> Tensor:
 
 @torch.library.custom_op("shortcaps::mix_backward", mutates_args=(), device_types="cpu")
 def mix_backward_op(result_grad: Tensor, mix: Tensor, maps: Tensor) -> tuple[Tensor, Tensor]:
-    library = native()
-    assert library is not None, "called only where the library is there"
     mix_grad, maps_grad = torch.zeros_like(mix.contiguous()), _like_with_batch_innermost(maps)
     if maps.numel():
         mix, maps, result_grad = mix.contiguous(), batch_innermost(maps), batch_innermost(result_grad)
         problem = _mix_problem(mix, maps)
         problem.out_grad = address(result_grad)
         problem.mix_grad, problem.maps_grad = address(mix_grad), address(maps_grad)
-        library.shortcaps_mix_backward(problem)
+        call("mix_backward", problem)
     return mix_grad, maps_grad
 
 
@@ -230,14 +222,12 @@ def _like_with_batch_innermost(maps: Tensor) -> Tensor:
 
 def squash_natively(maps: Tensor) -> Tensor:
     """`squash` of every pose of capsule maps (batch, cols, channels, rows, height, width)."""
-    library = native()
-    assert library is not None, "called only where the library is there"
     result = _like_squashable(maps)
     if maps.numel():
         maps = _squashable(maps)
         problem = _squash_problem(maps)
         problem.out = address(result)
-        library.shortcaps_squash_forward(problem)
+        call("squash_forward", problem)
     return result
 
 
@@ -251,15 +241,13 @@ def _squash_shape(maps: Tensor) -> Tensor:
 
 @torch.library.custom_op("shortcaps::squash_backward", mutates_args=(), device_types="cpu")
 def squash_backward_op(result_grad: Tensor, maps: Tensor) -> Tensor:
-    library = native()
-    assert library is not None, "called only where the library is there"
     gradient = _like_squashable(maps)
     if maps.numel():
         result_grad = result_grad.contiguous() if _lies_by_sample(maps) else batch_innermost(result_grad)
         maps = _squashable(maps)
         problem = _squash_problem(maps)
         problem.out_grad, problem.poses_grad = address(result_grad), address(gradient)
-        library.shortcaps_squash_backward(problem)
+        call("squash_backward", problem)
     return gradient
 
 

@@ -16,8 +16,8 @@ from torch import Tensor
 from shortcaps.kernels.library import (
     RoutingProblem,
     address,
+    call,
     choose,
-    native,
     needs_grad,
     without_gaps,
 )
@@ -106,8 +106,6 @@ def route_natively(
     floor: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Poses (batch, outputs, rows, cols), activations (batch, outputs) and the state; (0,) for what is not asked for."""
-    library = native()
-    assert library is not None, "FusedVotes is made only where the library is there"
     pose, activation, state = _empty_results(poses, transforms, kind, iterations, activate, keep_state)
     if batch := poses.shape[0]:
         state[batch:] = 0  # what lies beyond the last block is never written
@@ -115,7 +113,7 @@ def route_natively(
         others = _contiguous(transforms, start, activations, beta, beta_use)
         problem = _problem(poses, others, kind, iterations, activate, keep_state, softness, sharpness, floor)
         problem.pose, problem.activation, problem.state = address(pose), address(activation), address(state)
-        library.shortcaps_route_forward(problem)
+        call("route_forward", problem)
     return pose, activation, state
 
 
@@ -165,8 +163,6 @@ def route_backward_op(
     floor: float,
 ) -> list[Tensor]:
     """Gradients of poses, transforms, start, activations, beta and beta_use; (0,) for what was not given."""
-    library = native()
-    assert library is not None, "FusedVotes is made only where the library is there"
     grads = _empty_gradients(poses, transforms, start, activations, beta, beta_use)
     if poses.shape[0]:
         poses = without_gaps(poses)
@@ -178,7 +174,7 @@ def route_backward_op(
         names = ("poses", "transforms", "start", "activations", "beta", "beta_use")
         for name, gradient in zip(names, grads, strict=True):
             setattr(problem, f"{name}_grad", address(gradient))
-        library.shortcaps_route_backward(problem)
+        call("route_backward", problem)
     else:
         for gradient in grads:
             gradient.zero_()
