@@ -15,6 +15,7 @@ from shortcaps.routing import Capsules, Routing, Votes
 from shortcaps.routing.paths import make_votes
 
 ROUTINGS: list[Routing] = [kind() for kind in routings.ROUTINGS.values()]
+NATIVE_ROUTINGS = [routing for routing in ROUTINGS if routing.native is not None]
 NATIVE = pytest.mark.skipif(not library.AVAILABLE, reason="the native library was not built: there was no C++ compiler")
 FUSED = pytest.param("fused", marks=NATIVE)
 THREADED = pytest.param("fused, three threads", marks=NATIVE)

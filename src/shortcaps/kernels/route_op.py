@@ -21,6 +21,7 @@ from shortcaps.kernels.library import (
     needs_grad,
     without_gaps,
 )
+from shortcaps.kernels.spec import spec_of
 
 
 def _problem(
@@ -62,23 +63,13 @@ def _problem(
     )
 
 
-def state_size(kind: int, iterations: int, outputs: int, size: int) -> int:
-    """How many numbers of each sample are kept: what `state_vectors` says in agreement.h, fuzzy.h and em.h."""
-    capsules = outputs * size
-    if kind == 2:
-        return iterations * capsules + (2 * iterations + 1) * outputs
-    if kind == 3:
-        return (2 * iterations + 1) * capsules + 3 * (iterations + 1) * outputs
-    return iterations * capsules
-
-
 def _empty_results(
     poses: Tensor, transforms: Tensor, kind: int, iterations: int, activate: bool, keep_state: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     batch, _, _, rows, cols = poses.shape
     outputs = transforms.shape[1]
     whole_blocks = (batch + 15) // 16 * 16  # no instruction set has more lanes
-    numbers = state_size(kind, iterations, outputs, rows * cols)
+    numbers = spec_of(kind).state_size(iterations, outputs, rows * cols)
     return (
         poses.new_empty((batch, outputs, rows, cols)),
         poses.new_empty((batch, outputs) if activate else (0,)),

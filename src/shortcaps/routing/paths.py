@@ -9,7 +9,7 @@ import shortcaps.kernels.route_op  # noqa: F401  (these two register the operato
 from shortcaps.kernels import library
 from shortcaps.routing.base import Routing, full_precision
 from shortcaps.routing.factored import FactoredVotes
-from shortcaps.routing.fused import KINDS, FusedVotes
+from shortcaps.routing.fused import FusedVotes
 from shortcaps.routing.votes import DenseVotes, Votes, at_least_float32
 
 PATHS = {
@@ -49,6 +49,6 @@ def describe_path(path: str, routing: Routing) -> str:
     """Which path runs on this machine's CPU with this routing, in words."""
     if path == "auto":
         path = "fused" if library.AVAILABLE else "factored"
-    if path == "fused" and type(routing) not in KINDS:
+    if path == "fused" and routing.native is None:
         path = "factored"
     return f"{path} ({library.description()})" if path == "fused" else f"{path} ({PATHS[path]})"
