@@ -225,4 +225,9 @@ def without_gaps(tensor: Tensor) -> Tensor:
 
 
 def address(tensor: Tensor | None) -> int | None:
-    return None if tensor is None or tensor.numel() == 0 else tensor.data_ptr()
+    """Where a tensor's numbers lie; None where there are none."""
+    if tensor is None or tensor.numel() == 0:
+        return None
+    if not tensor.is_cpu:
+        raise ValueError(f"native code cannot reach a tensor on {tensor.device}: it runs on the cpu")
+    return tensor.data_ptr()
