@@ -14,7 +14,8 @@ from setuptools.errors import CompileError
 
 KERNELS = Path("src/shortcaps/kernels")
 SOURCES = ["routing.cpp", "local.cpp"]
-FLAGS = ["-O3", "-funroll-loops", "-std=c++17", "-fPIC", "-fno-math-errno", "-ffp-contract=fast"]
+# A kind of routing without a kernel does not compile (-Werror=switch).
+FLAGS = ["-O3", "-funroll-loops", "-std=c++17", "-fPIC", "-fno-math-errno", "-ffp-contract=fast", "-Werror=switch"]
 # One copy of the kernels for each instruction set; which of them runs is decided on the user's machine.
 VARIANTS = {"generic": []}
 if platform.machine().lower() in ("x86_64", "amd64"):

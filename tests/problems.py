@@ -15,7 +15,8 @@ from shortcaps.routing import Capsules, Routing, Votes
 from shortcaps.routing.paths import make_votes
 
 ROUTINGS: list[Routing] = [kind() for kind in routings.ROUTINGS.values()]
-NATIVE = pytest.mark.skipif(not library.IS_THERE, reason="the native library was not built: there was no C++ compiler")
+NATIVE_ROUTINGS = [routing for routing in ROUTINGS if routing.native is not None]
+NATIVE = pytest.mark.skipif(not library.AVAILABLE, reason="the native library was not built: there was no C++ compiler")
 FUSED = pytest.param("fused", marks=NATIVE)
 THREADED = pytest.param("fused, three threads", marks=NATIVE)
 PATHS = ["dense", "factored", FUSED]

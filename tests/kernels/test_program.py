@@ -14,7 +14,14 @@ import shortcaps.kernels
 
 KERNELS = Path(shortcaps.kernels.__file__).parent
 COMPILER = os.environ.get("CXX", "c++")
-FLAGS = ["-std=c++17", "-fopenmp", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", f"-I{KERNELS}"]
+FLAGS = [
+    "-std=c++17",
+    "-Werror=switch",
+    "-fopenmp",
+    "-fsanitize=address,undefined",
+    "-fno-sanitize-recover=all",
+    f"-I{KERNELS}",
+]
 # Without optimisation, and for the plainest instruction set only, it is a matter of seconds. `make sanitize` builds the
 # program as it is shipped, for all of them, which takes minutes.
 VARIANTS: dict[str, list[str]] = {"generic": ["-O0"]}
@@ -35,7 +42,27 @@ def compile_with_sanitizers(*arguments: str | Path) -> None:
     assert result.returncode == 0, result.stderr
 
 
-@pytest.mark.skipif(shutil.which(COMPILER) is None, reason="there is no C++ compiler")
+HAS_COMPILER = pytest.mark.skipif(shutil.which(COMPILER) is None, reason="there is no C++ compiler")
+
+
+@HAS_COMPILER
+def test_a_kind_without_a_kernel_does_not_compile(tmp_path: Path) -> None:
+    for file in KERNELS.glob("*.h"):
+        shutil.copy(file, tmp_path)
+    source = shutil.copy(KERNELS / "routing.cpp", tmp_path)
+    command = [COMPILER, *FLAGS, "-DVARIANT=generic", "-fsyntax-only", source]
+    assert subprocess.run(command, capture_output=True).returncode == 0
+    header = tmp_path / "routing.h"
+    declared = header.read_text()
+    header.write_text(declared.replace("ROUTING_KINDS }", "FIFTH, ROUTING_KINDS }"))
+    assert header.read_text() != declared
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode != 0
+    assert "FIFTH" in result.stderr
+    assert "not handled in switch" in result.stderr
+
+
+@HAS_COMPILER
 def test_the_kernels_run_clean_under_sanitizers(tmp_path: Path) -> None:
     objects = []
     for variant, flags in VARIANTS.items():

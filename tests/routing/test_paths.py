@@ -14,12 +14,10 @@ from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from shortcaps.kernels import library
-from shortcaps.kernels.library import RoutingProblem, native
-from shortcaps.kernels.route_op import state_size
+from shortcaps.kernels.library import native
 from shortcaps.models import create_model
 from shortcaps.routing import EM, Fuzzy, Routing
-from shortcaps.routing.fused import KINDS
-from tests.problems import FUSED, NATIVE, ROUTINGS, FactoredProblem, factored_problem, routing_name
+from tests.problems import FUSED, NATIVE, NATIVE_ROUTINGS, ROUTINGS, FactoredProblem, factored_problem, routing_name
 
 FAST_PATHS = ["factored", FUSED]
 
@@ -98,7 +96,7 @@ def test_factored_votes_are_never_built_forward_or_backward(routing: Routing, sh
 
 
 @NATIVE
-@pytest.mark.parametrize("routing", ROUTINGS, ids=routing_name)
+@pytest.mark.parametrize("routing", NATIVE_ROUTINGS, ids=routing_name)
 @pytest.mark.parametrize("shortcut", [True, False], ids=["shortcut", "sequential"])
 @pytest.mark.parametrize("batch", [1, 7, 64, 131])
 def test_fused_results_do_not_depend_on_the_number_of_threads(routing: Routing, shortcut: bool, batch: int) -> None:
@@ -114,7 +112,7 @@ def test_fused_results_do_not_depend_on_the_number_of_threads(routing: Routing, 
 
 @NATIVE
 @pytest.mark.parametrize("variant", range(3), ids=["baseline instructions", "AVX2", "AVX-512"])
-@pytest.mark.parametrize("routing", ROUTINGS, ids=routing_name)
+@pytest.mark.parametrize("routing", NATIVE_ROUTINGS, ids=routing_name)
 def test_every_instruction_set_gives_the_same_numbers(routing: Routing, variant: int) -> None:
     library = native()
     assert library is not None
@@ -132,7 +130,7 @@ def test_every_instruction_set_gives_the_same_numbers(routing: Routing, variant:
 
 
 @NATIVE
-@pytest.mark.parametrize("routing", ROUTINGS, ids=routing_name)
+@pytest.mark.parametrize("routing", NATIVE_ROUTINGS, ids=routing_name)
 def test_fused_routing_reads_poses_in_any_memory_order(routing: Routing) -> None:
     problem = factored_problem(routing, shortcut=True, batch=19, rows=4, cols=4)
     expected = problem.solve(routing, "fused").pose
@@ -150,23 +148,12 @@ def test_fused_routing_reads_poses_in_any_memory_order(routing: Routing) -> None
 
 
 @NATIVE
-@pytest.mark.parametrize("routing", [routing for routing in ROUTINGS if type(routing) in KINDS], ids=routing_name)
+@pytest.mark.parametrize("routing", NATIVE_ROUTINGS, ids=routing_name)
 def test_the_fused_operator_is_registered_properly(routing: Routing) -> None:
     problem = factored_problem(routing, shortcut=True, batch=3).requiring_grad()
-    thresholds = [problem.thresholds.get(name) for name in ("beta_activate", "beta_use")]
-    beta = problem.thresholds.get("beta", thresholds[0])
-    kind = KINDS[type(routing)]
-    arguments = (
-        problem.poses,
-        problem.transforms,
-        problem.start,
-        None,
-        beta,
-        thresholds[1],
-        kind,
-        2,
-        True,
-    )
+    assert routing.native is not None
+    thresholds = routing.native.thresholds(problem.thresholds)
+    arguments = (problem.poses, problem.transforms, problem.start, None, *thresholds, routing.native.kind, 2, True)
     for keeps_state in (True, False):
         torch.library.opcheck(torch.ops.shortcaps.route.default, (*arguments, keeps_state, 2.0, 1.0, 0.1))
 
@@ -181,7 +168,7 @@ def test_the_operators_of_a_local_block_are_registered_properly() -> None:
 
 
 @NATIVE
-@pytest.mark.parametrize("routing", ROUTINGS, ids=routing_name)
+@pytest.mark.parametrize("routing", NATIVE_ROUTINGS, ids=routing_name)
 @pytest.mark.parametrize("batch", [1, 2, 3, 5, 8, 9])
 @pytest.mark.parametrize("members", [1, 2, 7, 8, 25])
 def test_small_batches_give_the_same_with_and_without_a_way_back(routing: Routing, batch: int, members: int) -> None:
@@ -195,18 +182,6 @@ def test_small_batches_give_the_same_with_and_without_a_way_back(routing: Routin
         for capsules in found:
             assert_close_relative(capsules.pose.detach(), expected.pose, 1e-9, "pose")
             assert_close_relative(capsules.activation.detach(), expected.activation, 1e-9, "activation")
-
-
-@NATIVE
-@pytest.mark.parametrize("kind", range(4))
-def test_python_and_the_library_agree_on_what_is_kept_for_the_way_back(kind: int) -> None:
-    library = native()
-    assert library is not None
-    for iterations, outputs, rows, cols in ((1, 3, 4, 4), (2, 10, 4, 4), (3, 7, 2, 5)):
-        problem = RoutingProblem(
-            kind=kind, iterations=iterations, batch=4, groups=2, members=3, outputs=outputs, rows=rows, cols=cols
-        )
-        assert library.shortcaps_route_state_size(problem) == state_size(kind, iterations, outputs, rows * cols)
 
 
 @NATIVE
@@ -286,13 +261,3 @@ def test_a_traced_network_computes_and_does_not_remember() -> None:
         warnings.simplefilter("ignore")  # the tracer says that shapes are taken as they are
         traced = torch.jit.trace(model, first)
         torch.testing.assert_close(traced(second), model(second))
-
-
-@NATIVE
-def test_a_routing_of_ones_own_runs_on_any_path() -> None:
-    class Sharper(Fuzzy):
-        pass
-
-    problem = factored_problem(Sharper(), shortcut=True)
-    expected = problem.solve(Fuzzy(), "dense").pose
-    torch.testing.assert_close(problem.solve(Sharper(), "fused").pose, expected)

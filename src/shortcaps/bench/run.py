@@ -16,7 +16,7 @@ MATRIX_PRODUCT = "matrix product"
 
 @dataclass(frozen=True)
 class Result:
-    """One case. Times are medians in milliseconds, memory is in bytes; None: not asked for, or not to be had."""
+    """One case. Times are medians in milliseconds, memory is in bytes; None: not asked for, or not available."""
 
     case: Case
     step_ms: float

@@ -90,6 +90,6 @@ def find_device(name: str | None) -> str:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError) as error:
         raise RunError(
-            f"--device {name} is not to be had here: leave it out to take the best there is ({best_device()})"
+            f"--device {name} is not available on this platform: leave it out to take the best there is ({best_device()})"
         ) from error
     return name

@@ -84,7 +84,7 @@ def bench_command(
     ]
     if goals:
         cases = goal_cases()
-    if not library.IS_THERE and any(case.path == "fused" for case in cases):
+    if not library.AVAILABLE and any(case.path == "fused" for case in cases):
         raise RunError(
             f"the path 'fused' needs the native library, which is {library.description()}: choose other --paths"
         )

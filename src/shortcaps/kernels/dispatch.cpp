@@ -5,17 +5,17 @@
 
 #include <initializer_list>
 
-#define DECLARE(VARIANT)                        \
-    namespace VARIANT {                         \
-    void forward(const RoutingProblem &);       \
-    void backward(const RoutingProblem &);      \
-    int64_t state_size(const RoutingProblem &); \
-    void local_forward(const LocalProblem &);   \
-    void local_backward(const LocalProblem &);  \
-    void mix_forward(const MixProblem &);       \
-    void mix_backward(const MixProblem &);      \
-    void squash_forward(const SquashProblem &); \
-    void squash_backward(const SquashProblem &); \
+#define DECLARE(VARIANT)                            \
+    namespace VARIANT {                             \
+    int64_t forward(const RoutingProblem &);        \
+    int64_t backward(const RoutingProblem &);       \
+    int64_t state_size(const RoutingProblem &);     \
+    int64_t local_forward(const LocalProblem &);    \
+    int64_t local_backward(const LocalProblem &);   \
+    int64_t mix_forward(const MixProblem &);        \
+    int64_t mix_backward(const MixProblem &);       \
+    int64_t squash_forward(const SquashProblem &);  \
+    int64_t squash_backward(const SquashProblem &); \
     }
 
 DECLARE(generic)
@@ -70,24 +70,28 @@ int64_t shortcaps_problem_sizes() {
     return sizes;
 }
 
+// For tests: every number below this is a kind of routing.
+int64_t shortcaps_routing_kinds() { return ROUTING_KINDS; }
+
 #ifdef SHORTCAPS_X86
-#define DISPATCH(FUNCTION)                                  \
-    if (chosen == AVX512) return avx512::FUNCTION(*p);      \
-    if (chosen == AVX2) return avx2::FUNCTION(*p);          \
-    generic::FUNCTION(*p);
+#define DISPATCH(FUNCTION)                             \
+    if (chosen == AVX512) return avx512::FUNCTION(*p); \
+    if (chosen == AVX2) return avx2::FUNCTION(*p);     \
+    return generic::FUNCTION(*p);
 #else
-#define DISPATCH(FUNCTION) generic::FUNCTION(*p);
+#define DISPATCH(FUNCTION) return generic::FUNCTION(*p);
 #endif
 
-void shortcaps_route_forward(const RoutingProblem *p) { DISPATCH(forward) }
-void shortcaps_route_backward(const RoutingProblem *p) { DISPATCH(backward) }
+// All of them return 0, or what went wrong (routing.h).
+int64_t shortcaps_route_forward(const RoutingProblem *p) { DISPATCH(forward) }
+int64_t shortcaps_route_backward(const RoutingProblem *p) { DISPATCH(backward) }
 // How many numbers of each sample a forward pass keeps for the backward pass.
 int64_t shortcaps_route_state_size(const RoutingProblem *p) { return generic::state_size(*p); }
 
-void shortcaps_local_forward(const LocalProblem *p) { DISPATCH(local_forward) }
-void shortcaps_local_backward(const LocalProblem *p) { DISPATCH(local_backward) }
-void shortcaps_mix_forward(const MixProblem *p) { DISPATCH(mix_forward) }
-void shortcaps_mix_backward(const MixProblem *p) { DISPATCH(mix_backward) }
-void shortcaps_squash_forward(const SquashProblem *p) { DISPATCH(squash_forward) }
-void shortcaps_squash_backward(const SquashProblem *p) { DISPATCH(squash_backward) }
+int64_t shortcaps_local_forward(const LocalProblem *p) { DISPATCH(local_forward) }
+int64_t shortcaps_local_backward(const LocalProblem *p) { DISPATCH(local_backward) }
+int64_t shortcaps_mix_forward(const MixProblem *p) { DISPATCH(mix_forward) }
+int64_t shortcaps_mix_backward(const MixProblem *p) { DISPATCH(mix_backward) }
+int64_t shortcaps_squash_forward(const SquashProblem *p) { DISPATCH(squash_forward) }
+int64_t shortcaps_squash_backward(const SquashProblem *p) { DISPATCH(squash_backward) }
 }

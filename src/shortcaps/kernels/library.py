@@ -5,8 +5,10 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
+from collections.abc import Callable
 from functools import reduce
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,6 +16,8 @@ from torch.autograd.forward_ad import unpack_dual
 
 LIBRARY = Path(__file__).parent / "_native.so"
 DISABLE = "SHORTCAPS_NO_NATIVE"
+# As in routing.h. Every entry point returns 0, or what went wrong.
+UNKNOWN_KIND = -1
 
 
 class RoutingProblem(ctypes.Structure):
@@ -108,7 +112,7 @@ def _load() -> ctypes.CDLL | str:
     try:
         library = ctypes.CDLL(str(LIBRARY))
     except OSError as error:
-        return f"not to be loaded ({error})"
+        return f"not available on this platform ({error})"
     source = getattr(library, "shortcaps_source", None)
     if source is not None:
         source.restype = ctypes.c_char_p
@@ -118,25 +122,44 @@ def _load() -> ctypes.CDLL | str:
     if library.shortcaps_problem_sizes() != reduce(
         lambda sizes, kind: sizes * 1000 + ctypes.sizeof(kind), PROBLEMS.values(), 0
     ):
-        return "not what the Python side takes it for (see PROBLEMS)"
+        return "laid out otherwise than the Python side expects (see PROBLEMS in kernels/library.py)"
     library.shortcaps_variant.restype = ctypes.c_char_p
+    library.shortcaps_routing_kinds.restype = ctypes.c_int64
     library.shortcaps_route_state_size.restype = ctypes.c_int64
     library.shortcaps_route_state_size.argtypes = [ctypes.POINTER(RoutingProblem)]
     for name, problem in PROBLEMS.items():
         for direction in ("forward", "backward"):
             function = getattr(library, f"shortcaps_{name}_{direction}")
-            function.restype, function.argtypes = None, [ctypes.POINTER(problem)]
+            function.restype, function.argtypes = ctypes.c_int64, [ctypes.POINTER(problem)]
     return library
 
 
 # Loaded once, with the package: a compiled network must not look for files while it is traced.
 _LOADED = _load()
 _LIBRARY = None if isinstance(_LOADED, str) else _LOADED
-IS_THERE = _LIBRARY is not None
+AVAILABLE = _LIBRARY is not None
 
 
 def native() -> ctypes.CDLL | None:
     return _LIBRARY
+
+
+def call(name: str, problem: ctypes.Structure) -> None:
+    """Solves a problem by the entry point of this name, e.g. `route_forward`.
+
+    Raises:
+        RuntimeError: There is no library, or it has no kernel for the problem.
+    """
+    if _LIBRARY is None:
+        raise RuntimeError(f"{name} needs the native library, which is {description()}")
+    code = getattr(_LIBRARY, f"shortcaps_{name}")(problem)
+    if code == UNKNOWN_KIND:
+        raise RuntimeError(
+            f"the native library has no kernel for routing kind {problem.kind}: "
+            f"it has the kinds 0 to {_LIBRARY.shortcaps_routing_kinds() - 1}"
+        )
+    if code:
+        raise RuntimeError(f"{name} of the native library failed with code {code}")
 
 
 def description() -> str:
@@ -146,8 +169,8 @@ def description() -> str:
     return f"{_LOADED.shortcaps_variant().decode()}, {torch.get_num_threads()} threads"
 
 
-def takes(*tensors: Tensor) -> bool:
-    """Whether the native library is there and takes these tensors.
+def accepts(*tensors: Tensor) -> bool:
+    """Whether the native library is available and can compute with these tensors.
 
     An exported program has to run without this package, so it is traced through PyTorch's own operators.
     """
@@ -156,25 +179,42 @@ def takes(*tensors: Tensor) -> bool:
         and tensors[0].dtype in (torch.float32, torch.float64)
         and not torch.compiler.is_exporting()
         and not torch.jit.is_tracing()  # type: ignore[attr-defined]
-        and IS_THERE
+        and AVAILABLE
     )
 
 
-def goes_back(*tensors: Tensor | None) -> bool:
+def needs_grad(*tensors: Tensor | None) -> bool:
     """Whether a gradient will be wanted through what is computed from these."""
     return torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)
 
 
+def _carries_tangents(*tensors: Tensor | None) -> bool:
+    return any(tensor is not None and unpack_dual(tensor).tangent is not None for tensor in tensors)
+
+
 def is_plain(*tensors: Tensor | None) -> bool:
-    """Whether nothing is traced and nothing goes back. PyTorch then need not know of a call: for one image, its
-    book-keeping takes as long as the work."""
-    if any(tensor is not None and unpack_dual(tensor).tangent is not None for tensor in tensors):
-        # PyTorch would leave the derivative out without a word.
+    """Whether nothing is traced and no derivative will be wanted."""
+    ordinary = all(tensor is None or type(tensor) in (Tensor, torch.nn.Parameter) for tensor in tensors)
+    return (
+        ordinary and not torch.compiler.is_compiling() and not needs_grad(*tensors) and not _carries_tangents(*tensors)
+    )
+
+
+def refuse_forward_mode(*tensors: Tensor | None) -> None:
+    """Raises where a forward-mode derivative (jvp) is wanted: PyTorch would leave it out without a word."""
+    if _carries_tangents(*tensors):
         raise NotImplementedError(
             "native code has no forward-mode derivatives (jvp): take path='dense', which PyTorch differentiates"
         )
-    ordinary = all(tensor is None or type(tensor) in (Tensor, torch.nn.Parameter) for tensor in tensors)
-    return ordinary and not torch.compiler.is_compiling() and not goes_back(*tensors)
+
+
+def choose(direct: Callable[..., Any], operator: Callable[..., Any], *tensors: Tensor | None) -> Callable[..., Any]:
+    """The function itself where PyTorch need not know of the call, else the operator that is registered of it: for one
+    image, PyTorch's book-keeping takes as long as the work."""
+    if is_plain(*tensors):
+        return direct
+    refuse_forward_mode(*tensors)
+    return operator
 
 
 def without_gaps(tensor: Tensor) -> Tensor:
@@ -185,4 +225,9 @@ def without_gaps(tensor: Tensor) -> Tensor:
 
 
 def address(tensor: Tensor | None) -> int | None:
-    return None if tensor is None or tensor.numel() == 0 else tensor.data_ptr()
+    """Where a tensor's numbers lie; None where there are none."""
+    if tensor is None or tensor.numel() == 0:
+        return None
+    if not tensor.is_cpu:
+        raise ValueError(f"native code cannot reach a tensor on {tensor.device}: it runs on the cpu")
+    return tensor.data_ptr()

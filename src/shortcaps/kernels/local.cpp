@@ -410,26 +410,40 @@ class Squash {
 
 }  // namespace
 
-void mix_forward(const MixProblem &p) { return p.is_double ? Mix<double>(p).forward() : Mix<float>(p).forward(); }
-
-void mix_backward(const MixProblem &p) { return p.is_double ? Mix<double>(p).backward() : Mix<float>(p).backward(); }
-
-void squash_forward(const SquashProblem &p) {
-    return p.is_double ? Squash<double>(p).run(false) : Squash<float>(p).run(false);
+int64_t mix_forward(const MixProblem &p) {
+    p.is_double ? Mix<double>(p).forward() : Mix<float>(p).forward();
+    return 0;
 }
 
-void squash_backward(const SquashProblem &p) {
-    return p.is_double ? Squash<double>(p).run(true) : Squash<float>(p).run(true);
+int64_t mix_backward(const MixProblem &p) {
+    p.is_double ? Mix<double>(p).backward() : Mix<float>(p).backward();
+    return 0;
 }
 
-void local_forward(const LocalProblem &p) {
-    if (p.is_double) return p.rows == 4 ? local_forward_of<double, 4>(p) : local_forward_of<double, 0>(p);
-    return p.rows == 4 ? local_forward_of<float, 4>(p) : local_forward_of<float, 0>(p);
+int64_t squash_forward(const SquashProblem &p) {
+    p.is_double ? Squash<double>(p).run(false) : Squash<float>(p).run(false);
+    return 0;
 }
 
-void local_backward(const LocalProblem &p) {
-    if (p.is_double) return p.rows == 4 ? local_backward_of<double, 4>(p) : local_backward_of<double, 0>(p);
-    return p.rows == 4 ? local_backward_of<float, 4>(p) : local_backward_of<float, 0>(p);
+int64_t squash_backward(const SquashProblem &p) {
+    p.is_double ? Squash<double>(p).run(true) : Squash<float>(p).run(true);
+    return 0;
+}
+
+int64_t local_forward(const LocalProblem &p) {
+    if (p.is_double)
+        p.rows == 4 ? local_forward_of<double, 4>(p) : local_forward_of<double, 0>(p);
+    else
+        p.rows == 4 ? local_forward_of<float, 4>(p) : local_forward_of<float, 0>(p);
+    return 0;
+}
+
+int64_t local_backward(const LocalProblem &p) {
+    if (p.is_double)
+        p.rows == 4 ? local_backward_of<double, 4>(p) : local_backward_of<double, 0>(p);
+    else
+        p.rows == 4 ? local_backward_of<float, 4>(p) : local_backward_of<float, 0>(p);
+    return 0;
 }
 
 }  // namespace VARIANT

@@ -12,15 +12,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from shortcaps.kernels.checks import check_count, check_first, check_like
 from shortcaps.kernels.library import (
     LocalProblem,
     MixProblem,
     SquashProblem,
     address,
-    is_plain,
-    native,
+    call,
+    choose,
     without_gaps,
 )
+
+MAPS = "batch, cols, channels, rows, height, width"
 
 
 def batch_innermost(maps: Tensor) -> Tensor:
@@ -28,10 +31,31 @@ def batch_innermost(maps: Tensor) -> Tensor:
     return maps.movedim(0, -1).contiguous().movedim(-1, 0)
 
 
-def _empty_result(maps: Tensor, transform: Tensor, stride: int) -> Tensor:
-    batch, cols, channels, rows, height, width = maps.shape
-    out_height, out_width = (height - transform.shape[1]) // stride + 1, (width - transform.shape[2]) // stride + 1
-    return maps.new_empty((cols, channels, rows, out_height, out_width, batch)).movedim(-1, 0)
+def _check_pre_vote(
+    maps: Tensor, transform: Tensor, scale: Tensor | None, stride: int, result_grad: Tensor | None = None
+) -> None:
+    check_count("stride", stride)
+    check_first("maps", maps, MAPS)
+    batch, _, channels, rows, height, width = maps.shape
+    layout = "channels, kernel height, kernel width, rows, rows"
+    check_like(maps, "transform", transform, (channels, None, None, rows, rows), layout)
+    if transform.shape[1] > height or transform.shape[2] > width:
+        kernel = f"{transform.shape[1]}x{transform.shape[2]}"
+        raise ValueError(
+            f"maps has shape {tuple(maps.shape)}: a height and width of at least {kernel} is needed, that of the kernel"
+        )
+    check_like(maps, "scale", scale, (batch, channels, height, width), "batch, channels, height, width")
+    if result_grad is not None:
+        check_like(maps, "result_grad", result_grad, _result_shape(maps, transform, stride), MAPS)
+
+
+def _result_shape(maps: Tensor, transform: Tensor, stride: int) -> tuple[int, ...]:
+    *others, height, width = maps.shape
+    return *others, (height - transform.shape[1]) // stride + 1, (width - transform.shape[2]) // stride + 1
+
+
+def _empty_with_batch_innermost(like: Tensor, shape: tuple[int, ...]) -> Tensor:
+    return like.new_empty((*shape[1:], shape[0])).movedim(-1, 0)
 
 
 def _readable(maps: Tensor) -> Tensor:
@@ -68,15 +92,14 @@ def pre_vote_natively(maps: Tensor, transform: Tensor, scale: Tensor | None, str
 
     scale: (batch, channels, height, width), what each capsule is multiplied by first; it has no gradient
     """
-    library = native()
-    assert library is not None, "called only where the library is there"
-    result = _empty_result(maps, transform, stride)
+    _check_pre_vote(maps, transform, scale, stride)
+    result = _empty_with_batch_innermost(maps, _result_shape(maps, transform, stride))
     if maps.shape[0]:
         maps, transform = _readable(maps), transform.contiguous()
         scale = None if scale is None else scale.contiguous()
         problem = _problem(maps, transform, scale, stride, result)
         problem.out = address(result)
-        library.shortcaps_local_forward(problem)
+        call("local_forward", problem)
     return result
 
 
@@ -84,16 +107,16 @@ pre_vote_op = torch.library.custom_op("shortcaps::pre_vote", pre_vote_natively, 
 
 
 @pre_vote_op.register_fake
-def _result_shape(maps: Tensor, transform: Tensor, scale: Tensor | None, stride: int) -> Tensor:
-    return _empty_result(maps, transform, stride)
+def _fake_pre_vote(maps: Tensor, transform: Tensor, scale: Tensor | None, stride: int) -> Tensor:
+    _check_pre_vote(maps, transform, scale, stride)
+    return _empty_with_batch_innermost(maps, _result_shape(maps, transform, stride))
 
 
 @torch.library.custom_op("shortcaps::pre_vote_backward", mutates_args=(), device_types="cpu")
 def pre_vote_backward_op(
     result_grad: Tensor, maps: Tensor, transform: Tensor, scale: Tensor | None, stride: int
 ) -> tuple[Tensor, Tensor]:
-    library = native()
-    assert library is not None, "called only where the library is there"
+    _check_pre_vote(maps, transform, scale, stride, result_grad)
     maps, transform = _readable(maps), transform.contiguous()
     scale = None if scale is None else scale.contiguous()
     maps_grad, transform_grad = torch.empty_like(maps), torch.zeros_like(transform)
@@ -102,7 +125,7 @@ def pre_vote_backward_op(
         problem = _problem(maps, transform, scale, stride, result_grad)
         problem.out_grad = address(result_grad)
         problem.maps_grad, problem.transform_grad = address(maps_grad), address(transform_grad)
-        library.shortcaps_local_backward(problem)
+        call("local_backward", problem)
     return maps_grad, transform_grad
 
 
@@ -110,6 +133,7 @@ def pre_vote_backward_op(
 def _gradient_shapes(
     result_grad: Tensor, maps: Tensor, transform: Tensor, scale: Tensor | None, stride: int
 ) -> tuple[Tensor, Tensor]:
+    _check_pre_vote(maps, transform, scale, stride, result_grad)
     return torch.empty_like(_readable(maps)), torch.empty_like(transform.contiguous())
 
 
@@ -125,9 +149,15 @@ def _backward(ctx: Any, result_grad: Tensor) -> tuple[Tensor, Tensor, None, None
 pre_vote_op.register_autograd(_backward, setup_context=_setup_context)
 
 
-def _empty_mix(mix: Tensor, maps: Tensor) -> Tensor:
-    batch, cols, _, rows, height, width = maps.shape
-    return maps.new_empty((cols, mix.shape[0], rows, height, width, batch)).movedim(-1, 0)
+def _check_mix(mix: Tensor, maps: Tensor, result_grad: Tensor | None = None) -> None:
+    check_first("maps", maps, MAPS)
+    check_like(maps, "mix", mix, (None, maps.shape[2]), "out channels, in channels")
+    if result_grad is not None:
+        check_like(maps, "result_grad", result_grad, _mixed_shape(mix, maps), MAPS)
+
+
+def _mixed_shape(mix: Tensor, maps: Tensor) -> tuple[int, ...]:
+    return *maps.shape[:2], mix.shape[0], *maps.shape[3:]
 
 
 def _mix_problem(mix: Tensor, maps: Tensor) -> MixProblem:
@@ -146,14 +176,13 @@ def _mix_problem(mix: Tensor, maps: Tensor) -> MixProblem:
 
 def mix_natively(mix: Tensor, maps: Tensor) -> Tensor:
     """Eq. (2): mix (out_channels, in_channels), maps (batch, cols, in_channels, rows, height, width)."""
-    library = native()
-    assert library is not None, "called only where the library is there"
-    result = _empty_mix(mix, maps)
+    _check_mix(mix, maps)
+    result = _empty_with_batch_innermost(maps, _mixed_shape(mix, maps))
     if maps.numel():
         mix, maps = mix.contiguous(), batch_innermost(maps)
         problem = _mix_problem(mix, maps)
         problem.out = address(result)
-        library.shortcaps_mix_forward(problem)
+        call("mix_forward", problem)
     return result
 
 
@@ -161,27 +190,28 @@ mix_op = torch.library.custom_op("shortcaps::mix", mix_natively, mutates_args=()
 
 
 @mix_op.register_fake
-def _mix_shape(mix: Tensor, maps: Tensor) -> Tensor:
-    return _empty_mix(mix, maps)
+def _fake_mix(mix: Tensor, maps: Tensor) -> Tensor:
+    _check_mix(mix, maps)
+    return _empty_with_batch_innermost(maps, _mixed_shape(mix, maps))
 
 
 @torch.library.custom_op("shortcaps::mix_backward", mutates_args=(), device_types="cpu")
 def mix_backward_op(result_grad: Tensor, mix: Tensor, maps: Tensor) -> tuple[Tensor, Tensor]:
-    library = native()
-    assert library is not None, "called only where the library is there"
-    mix_grad, maps_grad = torch.zeros_like(mix.contiguous()), _like_with_batch_innermost(maps)
+    _check_mix(mix, maps, result_grad)
+    mix_grad, maps_grad = torch.zeros_like(mix.contiguous()), _empty_with_batch_innermost(maps, maps.shape)
     if maps.numel():
         mix, maps, result_grad = mix.contiguous(), batch_innermost(maps), batch_innermost(result_grad)
         problem = _mix_problem(mix, maps)
         problem.out_grad = address(result_grad)
         problem.mix_grad, problem.maps_grad = address(mix_grad), address(maps_grad)
-        library.shortcaps_mix_backward(problem)
+        call("mix_backward", problem)
     return mix_grad, maps_grad
 
 
 @mix_backward_op.register_fake
 def _mix_gradient_shapes(result_grad: Tensor, mix: Tensor, maps: Tensor) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(mix.contiguous()), _like_with_batch_innermost(maps)
+    _check_mix(mix, maps, result_grad)
+    return torch.empty_like(mix.contiguous()), _empty_with_batch_innermost(maps, maps.shape)
 
 
 def _keep_inputs(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
@@ -196,6 +226,11 @@ def _mix_backward(ctx: Any, result_grad: Tensor) -> tuple[Tensor, Tensor]:
 mix_op.register_autograd(_mix_backward, setup_context=_keep_inputs)
 
 
+def _check_squash(maps: Tensor, result_grad: Tensor | None = None) -> None:
+    check_first("maps", maps, MAPS)
+    check_like(maps, "result_grad", result_grad, maps.shape, MAPS)
+
+
 def _lies_by_sample(maps: Tensor) -> bool:
     return maps.shape[0] > 1 and maps.is_contiguous()
 
@@ -206,7 +241,7 @@ def _squashable(maps: Tensor) -> Tensor:
 
 
 def _like_squashable(maps: Tensor) -> Tensor:
-    return torch.empty_like(maps) if _lies_by_sample(maps) else _like_with_batch_innermost(maps)
+    return torch.empty_like(maps) if _lies_by_sample(maps) else _empty_with_batch_innermost(maps, maps.shape)
 
 
 def _squash_problem(poses: Tensor) -> SquashProblem:
@@ -224,20 +259,15 @@ def _squash_problem(poses: Tensor) -> SquashProblem:
     )
 
 
-def _like_with_batch_innermost(maps: Tensor) -> Tensor:
-    return maps.new_empty((*maps.shape[1:], maps.shape[0])).movedim(-1, 0)
-
-
 def squash_natively(maps: Tensor) -> Tensor:
     """`squash` of every pose of capsule maps (batch, cols, channels, rows, height, width)."""
-    library = native()
-    assert library is not None, "called only where the library is there"
+    _check_squash(maps)
     result = _like_squashable(maps)
     if maps.numel():
         maps = _squashable(maps)
         problem = _squash_problem(maps)
         problem.out = address(result)
-        library.shortcaps_squash_forward(problem)
+        call("squash_forward", problem)
     return result
 
 
@@ -245,26 +275,27 @@ squash_op = torch.library.custom_op("shortcaps::squash", squash_natively, mutate
 
 
 @squash_op.register_fake
-def _squash_shape(maps: Tensor) -> Tensor:
+def _fake_squash(maps: Tensor) -> Tensor:
+    _check_squash(maps)
     return _like_squashable(maps)
 
 
 @torch.library.custom_op("shortcaps::squash_backward", mutates_args=(), device_types="cpu")
 def squash_backward_op(result_grad: Tensor, maps: Tensor) -> Tensor:
-    library = native()
-    assert library is not None, "called only where the library is there"
+    _check_squash(maps, result_grad)
     gradient = _like_squashable(maps)
     if maps.numel():
         result_grad = result_grad.contiguous() if _lies_by_sample(maps) else batch_innermost(result_grad)
         maps = _squashable(maps)
         problem = _squash_problem(maps)
         problem.out_grad, problem.poses_grad = address(result_grad), address(gradient)
-        library.shortcaps_squash_backward(problem)
+        call("squash_backward", problem)
     return gradient
 
 
 @squash_backward_op.register_fake
 def _squash_gradient_shape(result_grad: Tensor, maps: Tensor) -> Tensor:
+    _check_squash(maps, result_grad)
     return _like_squashable(maps)
 
 
@@ -278,17 +309,17 @@ squash_op.register_autograd(_squash_backward, setup_context=_keep_inputs)
 
 def run_pre_vote(maps: Tensor, transform: Tensor, scale: Tensor | None, stride: int) -> Tensor:
     """Eq. (3), with as little in between as the situation allows."""
-    operator = pre_vote_natively if is_plain(maps, transform, scale) else torch.ops.shortcaps.pre_vote
+    operator = choose(pre_vote_natively, torch.ops.shortcaps.pre_vote, maps, transform, scale)
     result: Tensor = operator(maps, transform, scale, stride)
     return result
 
 
 def run_mix(mix: Tensor, maps: Tensor) -> Tensor:
     """Eq. (2), likewise."""
-    result: Tensor = (mix_natively if is_plain(mix, maps) else torch.ops.shortcaps.mix)(mix, maps)
+    result: Tensor = choose(mix_natively, torch.ops.shortcaps.mix, mix, maps)(mix, maps)
     return result
 
 
 def run_squash(maps: Tensor) -> Tensor:
-    result: Tensor = (squash_natively if is_plain(maps) else torch.ops.shortcaps.squash)(maps)
+    result: Tensor = choose(squash_natively, torch.ops.shortcaps.squash, maps)(maps)
     return result

@@ -13,7 +13,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shortcaps.kernels.library import RoutingProblem, address, goes_back, is_plain, native, without_gaps
+from shortcaps.kernels.checks import check_count, check_first, check_like
+from shortcaps.kernels.library import (
+    RoutingProblem,
+    address,
+    call,
+    choose,
+    needs_grad,
+    without_gaps,
+)
+from shortcaps.kernels.spec import spec_of
 
 
 def _problem(
@@ -55,27 +64,55 @@ def _problem(
     )
 
 
-def state_size(kind: int, iterations: int, outputs: int, size: int) -> int:
-    """How many numbers of each sample are kept: what `state_vectors` says in agreement.h, fuzzy.h and em.h."""
-    capsules = outputs * size
-    if kind == 2:
-        return iterations * capsules + (2 * iterations + 1) * outputs
-    if kind == 3:
-        return (2 * iterations + 1) * capsules + 3 * (iterations + 1) * outputs
-    return iterations * capsules
+def _check(
+    poses: Tensor,
+    transforms: Tensor,
+    start: Tensor | None,
+    activations: Tensor | None,
+    beta: Tensor | None,
+    beta_use: Tensor | None,
+    iterations: int,
+) -> None:
+    check_count("iterations", iterations)
+    check_first("poses", poses, "batch, groups, members, rows, cols")
+    batch, groups, members, rows, cols = poses.shape
+    check_like(poses, "transforms", transforms, (groups, None, rows, rows), "groups, outputs, rows, rows")
+    outputs = transforms.shape[1]
+    check_like(poses, "start", start, (batch, outputs, rows, cols), "batch, outputs, rows, cols")
+    check_like(poses, "activations", activations, (batch, groups * members), "batch, groups · members")
+    check_like(poses, "beta", beta, (outputs,), "outputs")
+    check_like(poses, "beta_use", beta_use, (outputs,), "outputs")
 
 
-def _empty_results(
+def _check_backward(
+    pose_grad: Tensor,
+    activation_grad: Tensor,
+    state: Tensor,
+    poses: Tensor,
+    transforms: Tensor,
+    kind: int,
+    iterations: int,
+    activate: bool,
+) -> None:
+    """What comes on the way back, once the rest is checked."""
+    by_pose, by_activation, kept = _result_shapes(poses, transforms, kind, iterations, activate, True)
+    check_like(poses, "pose_grad", pose_grad, by_pose, "batch, outputs, rows, cols")
+    layout = "batch, outputs" if activate else "no activation was asked for"
+    check_like(poses, "activation_grad", activation_grad, by_activation, layout)
+    check_like(poses, "state", state, kept, "samples in whole blocks, numbers that route keeps with keep_state")
+
+
+def _result_shapes(
     poses: Tensor, transforms: Tensor, kind: int, iterations: int, activate: bool, keep_state: bool
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
     batch, _, _, rows, cols = poses.shape
     outputs = transforms.shape[1]
     whole_blocks = (batch + 15) // 16 * 16  # no instruction set has more lanes
-    numbers = state_size(kind, iterations, outputs, rows * cols)
+    numbers = spec_of(kind).state_size(iterations, outputs, rows * cols)
     return (
-        poses.new_empty((batch, outputs, rows, cols)),
-        poses.new_empty((batch, outputs) if activate else (0,)),
-        poses.new_empty((whole_blocks, numbers) if keep_state else (0,)),
+        (batch, outputs, rows, cols),
+        (batch, outputs) if activate else (0,),
+        (whole_blocks, numbers) if keep_state else (0,),
     )
 
 
@@ -99,16 +136,16 @@ def route_natively(
     floor: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Poses (batch, outputs, rows, cols), activations (batch, outputs) and the state; (0,) for what is not asked for."""
-    library = native()
-    assert library is not None, "FusedVotes is made only where the library is there"
-    pose, activation, state = _empty_results(poses, transforms, kind, iterations, activate, keep_state)
+    _check(poses, transforms, start, activations, beta, beta_use, iterations)
+    shapes = _result_shapes(poses, transforms, kind, iterations, activate, keep_state)
+    pose, activation, state = (poses.new_empty(shape) for shape in shapes)
     if batch := poses.shape[0]:
         state[batch:] = 0  # what lies beyond the last block is never written
         poses = without_gaps(poses)
         others = _contiguous(transforms, start, activations, beta, beta_use)
         problem = _problem(poses, others, kind, iterations, activate, keep_state, softness, sharpness, floor)
         problem.pose, problem.activation, problem.state = address(pose), address(activation), address(state)
-        library.shortcaps_route_forward(problem)
+        call("route_forward", problem)
     return pose, activation, state
 
 
@@ -126,8 +163,8 @@ def run_route(
 ) -> tuple[Tensor, Tensor]:
     """Pose and activation, with as little in between as the situation allows."""
     tensors = (poses, transforms, start, activations, beta, beta_use)
-    operator = route_natively if is_plain(*tensors) else torch.ops.shortcaps.route
-    pose, activation, _ = operator(*tensors, kind, iterations, activate, goes_back(*tensors), *settings)
+    operator = choose(route_natively, torch.ops.shortcaps.route, *tensors)
+    pose, activation, _ = operator(*tensors, kind, iterations, activate, needs_grad(*tensors), *settings)
     return pose, activation
 
 
@@ -136,7 +173,9 @@ route_op = torch.library.custom_op("shortcaps::route", route_natively, mutates_a
 
 @route_op.register_fake
 def _route_shapes(poses, transforms, start, activations, beta, beta_use, kind, iterations, activate, keep_state, *_):  # type: ignore[no-untyped-def]
-    return _empty_results(poses, transforms, kind, iterations, activate, keep_state)
+    _check(poses, transforms, start, activations, beta, beta_use, iterations)
+    shapes = _result_shapes(poses, transforms, kind, iterations, activate, keep_state)
+    return tuple(poses.new_empty(shape) for shape in shapes)
 
 
 @torch.library.custom_op("shortcaps::route_backward", mutates_args=(), device_types="cpu")
@@ -158,20 +197,19 @@ def route_backward_op(
     floor: float,
 ) -> list[Tensor]:
     """Gradients of poses, transforms, start, activations, beta and beta_use; (0,) for what was not given."""
-    library = native()
-    assert library is not None, "FusedVotes is made only where the library is there"
+    _check(poses, transforms, start, activations, beta, beta_use, iterations)
+    _check_backward(pose_grad, activation_grad, state, poses, transforms, kind, iterations, activate)
     grads = _empty_gradients(poses, transforms, start, activations, beta, beta_use)
     if poses.shape[0]:
         poses = without_gaps(poses)
         others = _contiguous(transforms, start, activations, beta, beta_use)
         problem = _problem(poses, others, kind, iterations, activate, False, softness, sharpness, floor)
-        problem.state = address(state)
-        upstream = _contiguous(pose_grad, activation_grad)
-        problem.pose_grad, problem.activation_grad = (address(tensor) for tensor in upstream)
+        upstream = _contiguous(pose_grad, activation_grad, state)
+        problem.pose_grad, problem.activation_grad, problem.state = (address(tensor) for tensor in upstream)
         names = ("poses", "transforms", "start", "activations", "beta", "beta_use")
         for name, gradient in zip(names, grads, strict=True):
             setattr(problem, f"{name}_grad", address(gradient))
-        library.shortcaps_route_backward(problem)
+        call("route_backward", problem)
     else:
         for gradient in grads:
             gradient.zero_()
@@ -179,7 +217,23 @@ def route_backward_op(
 
 
 @route_backward_op.register_fake
-def _gradient_shapes(pose_grad, activation_grad, state, poses, transforms, start, activations, beta, beta_use, *_):  # type: ignore[no-untyped-def]
+def _gradient_shapes(  # type: ignore[no-untyped-def]
+    pose_grad,
+    activation_grad,
+    state,
+    poses,
+    transforms,
+    start,
+    activations,
+    beta,
+    beta_use,
+    kind,
+    iterations,
+    activate,
+    *_,
+):
+    _check(poses, transforms, start, activations, beta, beta_use, iterations)
+    _check_backward(pose_grad, activation_grad, state, poses, transforms, kind, iterations, activate)
     return _empty_gradients(poses, transforms, start, activations, beta, beta_use)
 
 

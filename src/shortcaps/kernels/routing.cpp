@@ -1,4 +1,4 @@
-// The four routings, fused: for a block of samples (one per vector lane) all iterations run with the votes in registers and
+// The routings, fused: for a block of samples (one per vector lane) all iterations run with the votes in registers and
 // L1, computed anew whenever they are needed. What the backward pass needs of the forward pass, beside its inputs, are the
 // capsules after each turn and a few sums. Nothing of the size of the votes exists anywhere.
 //
@@ -109,29 +109,33 @@ void backward_blocks(const RoutingProblem &p) {
     gather(p.beta_use_grad, transforms + p.outputs, p.outputs);
 }
 
-// Calls `action` with a null pointer to the class that solves this problem.
+// Calls `action` with a null pointer to the class that solves this problem. There is no default, and the compiler is told
+// to take that seriously (-Werror=switch): a kind without a kernel does not compile.
 template <class Real, int ROWS, int COLS, class Action>
-auto with_kind(const RoutingProblem &p, Action action) {
-    switch (p.kind) {
+int64_t with_kind(const RoutingProblem &p, Action action) {
+    switch (static_cast<RoutingKind>(p.kind)) {
+        case ATTENTION:
+        case DYNAMIC: return action(static_cast<Agreement<Real, ROWS, COLS> *>(nullptr));
         case FUZZY: return action(static_cast<FuzzyMeans<Real, ROWS, COLS> *>(nullptr));
         case EM: return action(static_cast<ExpectationMaximisation<Real, ROWS, COLS> *>(nullptr));
-        default: return action(static_cast<Agreement<Real, ROWS, COLS> *>(nullptr));
+        case ROUTING_KINDS: break;  // how many there are, none of them
     }
+    return UNKNOWN_KIND;
 }
 
 template <class Action>
-auto with_routing(const RoutingProblem &p, Action action) {
+int64_t with_routing(const RoutingProblem &p, Action action) {
     const bool usual = p.rows == 4 && p.cols == 4;
     if (p.is_double) return usual ? with_kind<double, 4, 4>(p, action) : with_kind<double, 0, 0>(p, action);
     return usual ? with_kind<float, 4, 4>(p, action) : with_kind<float, 0, 0>(p, action);
 }
 
-void forward(const RoutingProblem &p) {
-    with_routing(p, [&](auto *kind) { forward_blocks<std::remove_pointer_t<decltype(kind)>>(p); });
+int64_t forward(const RoutingProblem &p) {
+    return with_routing(p, [&](auto *kind) { return forward_blocks<std::remove_pointer_t<decltype(kind)>>(p), 0; });
 }
 
-void backward(const RoutingProblem &p) {
-    with_routing(p, [&](auto *kind) { backward_blocks<std::remove_pointer_t<decltype(kind)>>(p); });
+int64_t backward(const RoutingProblem &p) {
+    return with_routing(p, [&](auto *kind) { return backward_blocks<std::remove_pointer_t<decltype(kind)>>(p), 0; });
 }
 
 int64_t state_size(const RoutingProblem &p) {

@@ -5,7 +5,11 @@
 
 extern int64_t shortcaps_work_per_thread;
 
-enum RoutingKind : int64_t { ATTENTION = 0, DYNAMIC = 1, FUZZY = 2, EM = 3 };
+// A routing's class names its number in its NativeSpec (kernels/spec.py). The last entry counts them.
+enum RoutingKind : int64_t { ATTENTION, DYNAMIC, FUZZY, EM, ROUTING_KINDS };
+
+// What the entry points return: 0 where all went well. Negative, so that no size of a state is taken for it.
+constexpr int64_t UNKNOWN_KIND = -1;
 
 // Poses are (batch, groups, members, rows, cols) with any strides; everything else is contiguous. Null: not given, or not
 // wanted. A gradient has the layout of what it is the gradient of.
@@ -24,7 +28,7 @@ struct RoutingProblem {
 
     void *pose;        // (batch, outputs, rows, cols)
     void *activation;  // (batch, outputs)
-    void *state;       // (batch rounded up to 16, shortcaps_state_size): written where keep_state is set, read backward
+    void *state;       // (batch rounded up to 16, shortcaps_route_state_size): written where keep_state is set, read backward
 
     const void *pose_grad;        // of the loss by `pose`
     const void *activation_grad;  // of the loss by `activation`

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from shortcaps.kernels.spec import NativeSpec
 from shortcaps.routing.base import (
     Capsules,
     Routing,
@@ -26,6 +27,7 @@ class Attention(Routing):
 
     name = "attention"
     squashes = True
+    native = NativeSpec(kind=0, state_size=lambda iterations, outputs, size: iterations * outputs * size)
 
     def sweeps(self, *, from_start: bool, activates: bool) -> int:
         """Eq. (6) and Eq. (5) in each iteration; from scratch the first needs no Eq. (6)."""

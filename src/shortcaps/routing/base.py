@@ -6,11 +6,12 @@ import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor
 
+from shortcaps.kernels.spec import NativeSpec, register
 from shortcaps.registry import Registry
 from shortcaps.routing.votes import Votes
 
@@ -52,8 +53,17 @@ class Routing(ABC):
     """Whether a pose carries its probability as its length, so that local layers squash their poses as well."""
     uses_activations: ClassVar[bool] = False
     """Whether a sequential network has to provide activations beside the poses."""
+    native: ClassVar[NativeSpec | None] = None
+    """How the native library computes this very class; None: it does not. A subclass does not inherit it."""
 
     iterations: int = field(default=2, metadata={"help": "updates of the higher capsules in one call, at least 1"})
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        """A kernel computes what one class says. A subclass may say something else, so it has to name its own."""
+        super().__init_subclass__(**arguments)
+        cls.native = cls.__dict__.get("native")
+        if cls.native is not None:
+            register(cls.native, f"{cls.__module__}.{cls.__qualname__}")
 
     def __post_init__(self) -> None:
         if not isinstance(self.iterations, int) or self.iterations < 1:

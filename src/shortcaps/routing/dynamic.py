@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from shortcaps.kernels.spec import NativeSpec
 from shortcaps.routing.base import Capsules, Routing, pose_length, register_routing, scaled_by_activation, squash
 from shortcaps.routing.votes import Votes
 
@@ -19,6 +20,7 @@ class Dynamic(Routing):
 
     name = "dynamic"
     squashes = True
+    native = NativeSpec(kind=1, state_size=lambda iterations, outputs, size: iterations * outputs * size)
 
     def sweeps(self, *, from_start: bool, activates: bool) -> int:
         """Agreement and sum in each iteration; from scratch the first has no agreement."""

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from shortcaps.kernels.spec import NativeSpec
 from shortcaps.routing.base import (
     Capsules,
     Routing,
@@ -33,6 +34,17 @@ class EM(Routing):
 
     name = "em"
     uses_activations = True
+    native = NativeSpec(
+        kind=3,
+        softness="temperature",
+        sharpness="sharpness",
+        floor="floor",
+        beta="beta_activate",
+        beta_use="beta_use",
+        state_size=lambda iterations, outputs, size: (
+            (2 * iterations + 1) * outputs * size + 3 * (iterations + 1) * outputs
+        ),
+    )
 
     sharpness: float = field(
         default=1.0,

@@ -7,19 +7,12 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from shortcaps.kernels.route_op import run_route
-from shortcaps.routing.attention import Attention
 from shortcaps.routing.base import Capsules, Routing
-from shortcaps.routing.dynamic import Dynamic
-from shortcaps.routing.em import EM
 from shortcaps.routing.factored import FactoredVotes
-from shortcaps.routing.fuzzy import Fuzzy
-
-# The numbers of RoutingKind in routing.h.
-KINDS: dict[type[Routing], int] = {Attention: 0, Dynamic: 1, Fuzzy: 2, EM: 3}
 
 
 class FusedVotes(FactoredVotes):
-    """Factored votes that run the four routings natively, and answer any other routing as factored votes do."""
+    """Factored votes that run a routing natively where it has a `native`, and answer any other as factored votes do."""
 
     def run(
         self,
@@ -29,25 +22,18 @@ class FusedVotes(FactoredVotes):
         thresholds: Mapping[str, Tensor],
         activate: bool,
     ) -> Capsules | None:
-        kind = KINDS.get(type(routing))
-        if kind is None:
+        spec = routing.native
+        if spec is None:
             return None
-        settings = (
-            getattr(routing, "fuzziness", getattr(routing, "temperature", 1.0)),
-            getattr(routing, "sharpness", 1.0),
-            getattr(routing, "floor", 0.0),
-        )
-        beta = thresholds.get("beta", thresholds.get("beta_activate"))
         pose, activation = run_route(
             self.poses,
             self.transforms,
             start,
             activations,
-            beta,
-            thresholds.get("beta_use"),
-            kind,
+            *spec.thresholds(thresholds),
+            spec.kind,
             routing.iterations,
             activate,
-            *settings,
+            *spec.settings(routing),
         )
         return Capsules(pose, activation if activate else None)

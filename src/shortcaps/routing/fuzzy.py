@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from shortcaps.kernels.spec import NativeSpec
 from shortcaps.routing.base import (
     Capsules,
     Routing,
@@ -28,6 +29,14 @@ class Fuzzy(Routing):
 
     name = "fuzzy"
     uses_activations = True
+    native = NativeSpec(
+        kind=2,
+        softness="fuzziness",
+        sharpness="sharpness",
+        floor="floor",
+        beta="beta",
+        state_size=lambda iterations, outputs, size: iterations * outputs * size + (2 * iterations + 1) * outputs,
+    )
 
     fuzziness: float = field(default=2.0, metadata={"help": "m_f of Eq. (9); above 1, and the nearer to 1 the harder"})
     sharpness: float = field(default=1.0, metadata={"help": "lambda of Eq. (13)"})

@@ -9,7 +9,7 @@ import shortcaps.kernels.route_op  # noqa: F401  (these two register the operato
 from shortcaps.kernels import library
 from shortcaps.routing.base import Routing, full_precision
 from shortcaps.routing.factored import FactoredVotes
-from shortcaps.routing.fused import KINDS, FusedVotes
+from shortcaps.routing.fused import FusedVotes
 from shortcaps.routing.votes import DenseVotes, Votes, at_least_float32
 
 PATHS = {
@@ -40,15 +40,15 @@ def make_votes(poses: Tensor, transforms: Tensor, path: str = "auto") -> Votes:
 
 def runs_natively(path: str, *tensors: Tensor) -> bool:
     """Whether a layer with this path uses native code for these tensors."""
-    if path == "fused" and not library.IS_THERE:
+    if path == "fused" and not library.AVAILABLE:
         raise RuntimeError(f"path 'fused' needs the native library, which is {library.description()}")
-    return path in ("auto", "fused") and library.takes(*tensors)
+    return path in ("auto", "fused") and library.accepts(*tensors)
 
 
 def describe_path(path: str, routing: Routing) -> str:
     """Which path runs on this machine's CPU with this routing, in words."""
     if path == "auto":
-        path = "fused" if library.IS_THERE else "factored"
-    if path == "fused" and type(routing) not in KINDS:
+        path = "fused" if library.AVAILABLE else "factored"
+    if path == "fused" and routing.native is None:
         path = "factored"
     return f"{path} ({library.description()})" if path == "fused" else f"{path} ({PATHS[path]})"
