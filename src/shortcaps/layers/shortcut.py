@@ -44,6 +44,7 @@ class ShortcutRouting(Thresholds, nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
+        """Votes begin `gain` times as large as their poses."""
         nn.init.normal_(self.transform, std=self.gain * self.transform.shape[-1] ** -0.5)
 
     def votes(self, pre_voted: Tensor) -> Votes:

@@ -36,7 +36,16 @@ __all__ = [
 
 
 def make_routing(routing: str | Routing, **settings: Any) -> Routing:
-    """A routing by its name and settings: `make_routing("fuzzy", iterations=3, fuzziness=1.5)`."""
+    """A routing by its name and settings: `make_routing("fuzzy", iterations=3, fuzziness=1.5)`.
+
+    Args:
+        routing: One of `list_routings()`, or a `Routing`, which is returned as it is.
+        **settings: Of the routing.
+
+    Raises:
+        ValueError: The name is unknown, or a setting has a value that makes no sense.
+        TypeError: The routing has no such setting.
+    """
     if isinstance(routing, Routing):
         if settings:
             raise TypeError(f"{routing} is already made: give its settings ({', '.join(settings)}) where you make it")
@@ -61,11 +70,15 @@ def route(
 ) -> Capsules:
     """Route votes of your own.
 
-    votes: (batch, inputs, outputs, rows, cols) for matrix capsules, (batch, inputs, outputs, size) for vector capsules,
-        or any `Votes`
-    start: the latest higher capsules to begin from; from scratch where it is None
-    activations: (batch, inputs), how much each input exists; 1 where it is None
-    thresholds: a routing's trainable numbers, (outputs,) each; their starting values where they are None
+    Args:
+        votes: (batch, inputs, outputs, rows, cols) for matrix capsules, (batch, inputs, outputs, size) for vector capsules, or any
+            `Votes`.
+        routing: A name or a `Routing`.
+        start: The latest higher capsules to begin from; from scratch where it is None.
+        activations: (batch, inputs), how much each input exists; 1 where it is None.
+        thresholds: A routing's trainable numbers, (outputs,) each; their starting values where they are None.
+        keep_coefficients: Whether coefficients and memberships are wanted.
+        **settings: Of a routing given by name.
 
     >>> import torch, shortcaps
     >>> capsules = shortcaps.route(torch.rand(2, 30, 5, 4, 4), routing="fuzzy", iterations=3)

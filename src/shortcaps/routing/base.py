@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -24,11 +24,12 @@ NEVER = -1e30
 class Capsules:
     """Higher capsules: what a routing returns.
 
-    pose: (batch, outputs, rows, cols)
-    activation: (batch, outputs), the probability that the capsule's entity is there; None where it was not asked for
-    coefficients: (batch, inputs, outputs), the weights `r` of Eq. (5) that formed the pose; None unless asked for
-    memberships: (batch, inputs, outputs), how each input divides itself among the outputs (they sum to 1 over the
-        outputs); None unless asked for
+    Attributes:
+        pose: (batch, outputs, rows, cols).
+        activation: (batch, outputs), how much each capsule's entity is there, in 0–1 by itself; None where it was not asked for.
+        coefficients: (batch, inputs, outputs), the weights `r` of Eq. (5) that formed the pose; None unless asked for.
+        memberships: (batch, inputs, outputs), how each input divides itself among the outputs (they sum to 1 over the
+            outputs); None unless asked for.
     """
 
     pose: Tensor
@@ -41,6 +42,9 @@ class Capsules:
 class Routing(ABC):
     """A routing algorithm: settings only, no trainable numbers and no state.
 
+    Attributes:
+        iterations: Updates of the higher capsules in one call, at least 1.
+
     Call it with votes. `start` holds the latest higher capsules (shortcut routing); without it the routing begins from
     equal shares (sequential routing). `activations` (batch, inputs) says how much each input exists.
 
@@ -50,13 +54,13 @@ class Routing(ABC):
 
     name: ClassVar[str]
     squashes: ClassVar[bool] = False
-    """Whether a pose carries its probability as its length, so that local layers squash their poses as well."""
+    """Whether a pose carries its activation as its length, so that local layers squash their poses as well."""
     uses_activations: ClassVar[bool] = False
     """Whether a sequential network has to provide activations beside the poses."""
     native: ClassVar[NativeSpec | None] = None
     """How the native library computes this very class; None: it does not. A subclass does not inherit it."""
 
-    iterations: int = field(default=2, metadata={"help": "updates of the higher capsules in one call, at least 1"})
+    iterations: int = 2
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         """A kernel computes what one class says. A subclass may say something else, so it has to name its own."""
@@ -72,13 +76,19 @@ class Routing(ABC):
     def thresholds(self, *, activates: bool) -> dict[str, float]:
         """The trainable numbers that each output has, by name, with their starting values.
 
-        `activates` is False where nobody will ask for the activation: a number used only for it would never learn.
+        Args:
+            activates: False where nobody will ask for the activation: a number used only for it would never learn.
         """
         return {}
 
     @abstractmethod
     def sweeps(self, *, from_start: bool, activates: bool) -> int:
-        """How often one call goes over every number of every vote, each time with one multiply–add."""
+        """How often one call goes over every number of every vote, each time with one multiply–add.
+
+        Args:
+            from_start: Whether it begins from given capsules, not from equal shares.
+            activates: Whether activations are asked for.
+        """
 
     @abstractmethod
     def route(
@@ -90,7 +100,16 @@ class Routing(ABC):
         activate: bool,
         keep_coefficients: bool,
     ) -> Capsules:
-        """The algorithm. `activate` and `keep_coefficients` say which parts of the result are wanted."""
+        """The algorithm.
+
+        Args:
+            votes: What the inputs predict for the outputs.
+            start: The latest higher capsules (batch, outputs, rows, cols); None to begin from equal shares.
+            activations: (batch, inputs), how much each input exists; None where all do.
+            thresholds: The routing's trainable numbers by name, (outputs,) each.
+            activate: Whether activations are wanted.
+            keep_coefficients: Whether coefficients and memberships are wanted.
+        """
 
     def __call__(
         self,

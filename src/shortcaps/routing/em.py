@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -29,7 +29,15 @@ from shortcaps.routing.votes import Votes
 class EM(Routing):
     """From the latest higher capsules: their variance under equal shares first, then E and M steps in turn.
 
-    From scratch: an M step under equal shares, then E and M steps in turn. `iterations` counts the M steps.
+    From scratch: an M step under equal shares, then E and M steps in turn.
+
+    Attributes:
+        iterations: M steps in one call, at least 1.
+        sharpness: λ of the activation, for one number of a pose and an equal share of the inputs: it is divided by both counts, so
+            that it means the same in every layer.
+        temperature: Divides the log-density of a vote in the E step. 1 is EM; as many as a pose has numbers takes the mean over them
+            instead of the sum, so that inputs are divided among outputs softly.
+        floor: Added to every variance.
     """
 
     name = "em"
@@ -46,21 +54,9 @@ class EM(Routing):
         ),
     )
 
-    sharpness: float = field(
-        default=1.0,
-        metadata={
-            "help": "lambda of the activation, for one number of a pose and an equal share of the inputs: it is "
-            "divided by both counts, so that it means the same in every layer"
-        },
-    )
-    temperature: float = field(
-        default=1.0,
-        metadata={
-            "help": "divides the log-density of a vote in the E step. 1 is EM; as many as a pose has numbers takes the mean over "
-            "them instead of the sum, so that inputs are divided among outputs softly"
-        },
-    )
-    floor: float = field(default=1e-4, metadata={"help": "added to every variance"})
+    sharpness: float = 1.0
+    temperature: float = 1.0
+    floor: float = 1e-4
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -38,9 +38,11 @@ TRACED_PIECES = 2
 
 
 class FactoredVotes(Votes):
-    """Votes `T p` for poses (batch, groups, members, rows, cols) and transforms (groups, outputs, rows, rows).
+    """Votes `T p`, never built. Input number `group * members + member` is the `member`-th capsule of its group.
 
-    Input number `group * members + member` is the `member`-th capsule of its group.
+    Args:
+        poses: (batch, groups, members, rows, cols).
+        transforms: (groups, outputs, rows, rows), shared by the members of a group.
     """
 
     def __init__(self, poses: Tensor, transforms: Tensor) -> None:

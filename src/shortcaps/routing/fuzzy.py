@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -25,7 +25,14 @@ from shortcaps.routing.votes import Votes
 @register_routing
 @dataclass(frozen=True)
 class Fuzzy(Routing):
-    """An input belongs to an output by how near its vote lies to the centre, compared with the other outputs."""
+    """An input belongs to an output by how near its vote lies to the centre, compared with the other outputs.
+
+    Attributes:
+        iterations: Updates of the higher capsules in one call, at least 1.
+        fuzziness: m_f of Eq. (9); above 1, and the nearer to 1 the harder.
+        sharpness: λ of Eq. (13).
+        floor: Added to squared distances, so that none is zero.
+    """
 
     name = "fuzzy"
     uses_activations = True
@@ -38,9 +45,9 @@ class Fuzzy(Routing):
         state_size=lambda iterations, outputs, size: iterations * outputs * size + (2 * iterations + 1) * outputs,
     )
 
-    fuzziness: float = field(default=2.0, metadata={"help": "m_f of Eq. (9); above 1, and the nearer to 1 the harder"})
-    sharpness: float = field(default=1.0, metadata={"help": "lambda of Eq. (13)"})
-    floor: float = field(default=1e-6, metadata={"help": "added to squared distances, so that none is zero"})
+    fuzziness: float = 2.0
+    sharpness: float = 1.0
+    floor: float = 1e-6
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -49,7 +49,15 @@ class Votes(ABC):
 
     @abstractmethod
     def scaled_distance(self, centres: Tensor, precision: Tensor) -> Tensor:
-        """The squared distance with a weight for each number of the pose, `sum_h precision_h (v_h - g_h)^2`."""
+        """The squared distance with a weight for each number of the pose, `sum_h precision_h (v_h - g_h)^2`.
+
+        Args:
+            centres: (batch, outputs, rows, cols).
+            precision: (batch, outputs, rows, cols), the weights.
+
+        Returns:
+            (batch, inputs, outputs).
+        """
 
     @abstractmethod
     def weighted_sum(self, weights: Tensor) -> Tensor:
@@ -57,7 +65,15 @@ class Votes(ABC):
 
     @abstractmethod
     def weighted_squares(self, weights: Tensor, centres: Tensor) -> Tensor:
-        """The scatter of an output's votes about its centre, `sum_i r_i (v_i - g)^2`, for each number of the pose."""
+        """The scatter of an output's votes about its centre, `sum_i r_i (v_i - g)^2`, for each number of the pose.
+
+        Args:
+            weights: (batch, inputs, outputs).
+            centres: (batch, outputs, rows, cols).
+
+        Returns:
+            (batch, outputs, rows, cols).
+        """
 
     def run(
         self,
@@ -67,7 +83,15 @@ class Votes(ABC):
         thresholds: Mapping[str, Tensor],
         activate: bool,
     ) -> Capsules | None:
-        """The whole routing at once, for votes that know how to; None: ask the questions above."""
+        """The whole routing at once, for votes that know how to; None: ask the questions above.
+
+        Args:
+            routing: The algorithm, with its settings.
+            start: As for `Routing.route`.
+            activations: As for `Routing.route`.
+            thresholds: As for `Routing.route`.
+            activate: As for `Routing.route`.
+        """
         return None
 
     @abstractmethod
@@ -76,15 +100,21 @@ class Votes(ABC):
 
     @property
     @abstractmethod
-    def dtype(self) -> torch.dtype: ...
+    def dtype(self) -> torch.dtype:
+        """Of the votes and of every answer."""
 
     @property
     @abstractmethod
-    def device(self) -> torch.device: ...
+    def device(self) -> torch.device:
+        """Where the votes are, and every answer."""
 
 
 class DenseVotes(Votes):
-    """Votes that somebody has already built: a tensor (batch, inputs, outputs, rows, cols)."""
+    """Votes that somebody has already built.
+
+    Args:
+        tensor: (batch, inputs, outputs, rows, cols).
+    """
 
     def __init__(self, tensor: Tensor) -> None:
         if tensor.ndim != 5:
