@@ -35,6 +35,15 @@ def test_data_prepares_a_folder_and_draws_a_sheet(tmp_path: Path) -> None:
     assert (tmp_path / "sheet.png").is_file()
 
 
+def test_what_the_package_logs_stands_beside_the_results(tmp_path: Path) -> None:
+    tree(tmp_path / "pets")
+    (tmp_path / "pets" / "cats" / "torn.png").write_bytes(b"not a picture")
+    result = run("data", str(tmp_path / "pets"), "--skip-broken")
+    (line,) = result.stderr.splitlines()
+    assert line.startswith(f"1 images of {tmp_path / 'pets'} were left out: ")
+    assert len(result.stdout.splitlines()) == 3
+
+
 def test_a_mistake_gets_one_line_and_exit_code_two() -> None:
     result = run("data", "mnits", expect=2)
     assert result.stderr.startswith("shortcaps: unknown data set 'mnits': choose one of mnist")

@@ -24,7 +24,6 @@ from tests.data.fakes import TEST, TRAIN, VALIDATION, content_hashes, fake_files
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     fake_mnist(tmp_path / "source", monkeypatch)
     monkeypatch.setattr(affnist, "MIRROR", Mirror("http://127.0.0.1:9"))  # nobody listens there
-    monkeypatch.setattr(affnist.load_affnist, "__kwdefaults__", {"mirror": affnist.MIRROR})
     return tmp_path
 
 
@@ -216,7 +215,7 @@ def test_a_damaged_or_missing_affnist_file_is_named(fake: Path, tmp_path: Path) 
         load("affnist", "test", folder=tmp_path)
 
 
-def test_swapped_and_truncated_idx_files_are_named(fake: Path, tmp_path: Path) -> None:
+def test_swapped_and_truncated_idx_files_are_named(fake: Path, tmp_path: Path, said: pytest.LogCaptureFixture) -> None:
     images, labels = idx_bytes(np.zeros((3, 4, 4), np.uint8)), idx_bytes(np.zeros(3, np.uint8))
     with pytest.raises(DataError, match="the-file holds labels, not images: were files swapped"):
         parse_idx(labels, "the-file", 3)
@@ -231,10 +230,9 @@ def test_swapped_and_truncated_idx_files_are_named(fake: Path, tmp_path: Path) -
     files = fake_files()
     (folder / "t10k-images-idx3-ubyte").write_bytes(files["t10k-labels-idx1-ubyte"])
     (folder / "t10k-labels-idx1-ubyte").write_bytes(files["t10k-images-idx3-ubyte"])
-    said: list[str] = []
-    load("mnist", "test", folder=folder, tell=said.append)
-    assert "t10k-images-idx3-ubyte" in said[0]
-    assert "another SHA-256" in said[0]
+    load("mnist", "test", folder=folder)
+    assert "t10k-images-idx3-ubyte" in said.messages[0]
+    assert "another SHA-256" in said.messages[0]
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def write_small_set(folder: Path, *, packed: bool) -> None:
 @pytest.fixture
 def small_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_small_set(tmp_path / "norb", packed=False)
-    monkeypatch.setattr(smallnorb.read_smallnorb, "__defaults__", (None, lambda message: None, ()))
+    monkeypatch.setattr(smallnorb, "MIRRORS", ())
     return tmp_path / "norb"
 
 
@@ -120,13 +120,13 @@ def test_cameras_halving_and_crops(small_set: Path) -> None:
 
 def test_packed_files_must_be_the_published_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_small_set(tmp_path / "norb", packed=True)
-    monkeypatch.setattr(smallnorb.read_smallnorb, "__defaults__", (None, lambda message: None, ()))
+    monkeypatch.setattr(smallnorb, "MIRRORS", ())
     with pytest.raises(DataError, match="another SHA-256 than the published smallnorb-5x46789"):
         load("smallnorb", "train", folder=tmp_path / "norb")
 
 
 def test_a_missing_download_names_the_files_and_where_to_put_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(smallnorb.read_smallnorb, "__defaults__", (None, lambda message: None, ()))
+    monkeypatch.setattr(smallnorb, "MIRRORS", ())
     with pytest.raises(DataError) as caught:
         load("smallnorb", "test")
     for kind in ("dat", "cat", "info"):
@@ -134,15 +134,17 @@ def test_a_missing_download_names_the_files_and_where_to_put_them(monkeypatch: p
     assert "or put them into" in str(caught.value)
 
 
-def test_a_damaged_file_in_the_cache_is_taken_from_its_source_again(small_set: Path) -> None:
+def test_a_damaged_file_in_the_cache_is_taken_from_its_source_again(
+    small_set: Path, said: pytest.LogCaptureFixture
+) -> None:
     before = load("smallnorb", "test", folder=small_set).images
     file = cache_folder() / "smallnorb" / smallnorb.FILES["testing"]["dat"].name
     damaged = bytearray(file.read_bytes())
     damaged[-7] ^= 4
     file.write_bytes(damaged)
-    said: list[str] = []
-    assert torch.equal(load("smallnorb", "test", folder=small_set, tell=said.append).images, before)
-    assert "is damaged: fetching it again" in said[0]
+    said.clear()
+    assert torch.equal(load("smallnorb", "test", folder=small_set).images, before)
+    assert "is damaged: fetching it again" in said.messages[0]
 
 
 def test_a_damaged_file_in_the_cache_is_refused_where_no_source_has_it(small_set: Path) -> None:
@@ -151,7 +153,7 @@ def test_a_damaged_file_in_the_cache_is_refused_where_no_source_has_it(small_set
     damaged = bytearray(file.read_bytes())
     damaged[-7] ^= 4
     file.write_bytes(damaged)
-    with pytest.raises(DataError, match=r"testing-dat\.mat could not be had"):
+    with pytest.raises(DataError, match=r"testing-dat\.mat could not be fetched"):
         load("smallnorb", "test")
 
 
@@ -222,16 +224,16 @@ def test_solids_go_through_the_same_reader_and_splits(few_solids: None) -> None:
     assert len(novel) == 5 * 6 * 6  # azimuths 0, 20 and 40 degrees are familiar, the other six of these nine are not
 
 
-def test_a_damaged_solids_file_is_rendered_again(few_solids: None) -> None:
+def test_a_damaged_solids_file_is_rendered_again(few_solids: None, said: pytest.LogCaptureFixture) -> None:
     before = load("solids", "test").images
     file = solids.file_paths("testing")["dat"]
     damaged = bytearray(file.read_bytes())
     damaged[-7] ^= 4
     for data in (file.read_bytes()[:-1], bytes(damaged)):
         file.write_bytes(data)
-        said: list[str] = []
-        assert torch.equal(load("solids", "test", tell=said.append).images, before)
-        assert "rendering it again" in said[0]
+        said.clear()
+        assert torch.equal(load("solids", "test").images, before)
+        assert "rendering it again" in said.messages[0]
 
 
 def test_solids_are_the_same_every_time_and_differ_between_instances() -> None:

@@ -103,7 +103,7 @@ def test_sentences_on_table_2_follow_the_data() -> None:
 def test_a_device_that_is_not_here_is_refused_at_once() -> None:
     said = finish(shortcaps("reproduce", "table2", "--device", "toaster"), expect=2)
     assert said == (
-        f"shortcaps: --device toaster is not to be had here: leave it out to take the best there is ({best_device()})\n"
+        f"shortcaps: --device toaster is not available on this platform: leave it out to take the best there is ({best_device()})\n"
     )
 
 

@@ -368,7 +368,7 @@ def test_the_mnist_example_runs_on_a_tiny_setting() -> None:
     try:
         load("mnist", "test")
     except DataError as error:
-        pytest.skip(f"MNIST cannot be had here: {str(error).splitlines()[0]}")
+        pytest.skip(f"MNIST cannot be fetched here: {str(error).splitlines()[0]}")
     script = Path(__file__).parents[2] / "examples" / "train_mnist.py"
     result = subprocess.run([sys.executable, script, "--tiny"], check=True, capture_output=True, text=True, timeout=120)
     assert "the first test image is a 7" in result.stdout

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from shortcaps.cli.app import app, console, errors, tell
+from shortcaps.cli.app import app, console, errors
 from shortcaps.data import DATASETS, PROTOCOLS, SPLITS, cache_folder, load
 from shortcaps.errors import DataError
 
@@ -90,9 +90,7 @@ def data(
         if value is not None
     }
     with _rendering_bar() as progress:
-        parts = [
-            load(names[0], split, protocol, folder=folder, tell=tell, progress=progress, **options) for split in SPLITS
-        ]
+        parts = [load(names[0], split, protocol, folder=folder, progress=progress, **options) for split in SPLITS]
     for part in parts:
         shape = "x".join(map(str, part.image_shape))
         console.print(

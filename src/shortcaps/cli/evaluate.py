@@ -75,7 +75,7 @@ def evaluate_command(
     known = (*options_of(name), "folder") if is_own else options_of(name)
     options = {option: value for option, value in trained.data_options.items() if option in known} | flags
     model = load_network(run)
-    images = load(name, split, protocol or trained.protocol, tell=tell, **options)
+    images = load(name, split, protocol or trained.protocol, **options)
     if is_own and protocol in (None, trained.protocol) and not flags and trained.most_images is None:
         before = config["data"].get("fingerprints", {}).get(split)  # older runs have none
         if before not in (None, images.fingerprint()):

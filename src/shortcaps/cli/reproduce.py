@@ -153,7 +153,7 @@ def complexity_command(out: Out = Path("results/complexity")) -> None:
     "figures",
     help="""Fig. 2 (the network) and Fig. 4 (sample images), from code.
 
-Data sets that cannot be had are left out, and said to be.
+Data sets that cannot be fetched are left out, and said to be.
 
 Examples:
 
@@ -179,11 +179,11 @@ def figures_command(out: Out = Path("results/figures")) -> None:
     sets = []
     for name in (*DATASETS, STAND_IN):
         try:
-            sets.append((load(name, "train", tell=tell), load(name, "test", tell=tell)))
+            sets.append((load(name, "train"), load(name, "test")))
         except DataError as reason:
             tell(f"{name} is left out: {reason}")
     if not sets:
-        raise DataError("none of the data sets can be had: see above")
+        raise DataError("none of the data sets can be fetched: see above")
     target = out / "figure4.png"
     save_figure(draw_samples(sets), target)
     _say_where((*written, target))

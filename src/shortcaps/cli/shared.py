@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shortcaps.cli.app import tell
 from shortcaps.runs.config import TrainConfig
 
 if TYPE_CHECKING:
@@ -28,4 +27,4 @@ def data_of_run(config: dict[str, Any], split: str) -> Dataset:
     from shortcaps.data import load
 
     trained = TrainConfig.from_dict(config["train"])
-    return load(trained.data, split, trained.protocol, tell=tell, **trained.data_options)
+    return load(trained.data, split, trained.protocol, **trained.data_options)

@@ -10,7 +10,6 @@ from shortcaps.data.affnist import load_affnist
 from shortcaps.data.augment import View
 from shortcaps.data.cache import cache_folder
 from shortcaps.data.dataset import PROTOCOLS, SPLITS, Dataset, check_split_and_protocol, sample_images
-from shortcaps.data.fetch import Tell, say_nothing
 from shortcaps.data.folder import FolderSettings, load_folder
 from shortcaps.data.mnist import FASHION_MNIST, MNIST, load_idx
 from shortcaps.data.norb import norb_dataset
@@ -53,7 +52,6 @@ def load(
     protocol: str = "default",
     *,
     folder: str | Path | None = None,
-    tell: Tell = say_nothing,
     progress: Callable[[int, int], None] = lambda done, of: None,
     **options: Any,
 ) -> Dataset:
@@ -63,7 +61,7 @@ def load(
     split: `train`, `validation` or `test`
     protocol: `default` shows training and selection no rotation, scaling, shear or object of the test; `paper` is the authors'
     folder: where the published files of a named set already lie
-    tell: called with a line for each thing worth saying; progress: called with (done, of) while a set is rendered
+    progress: called with (done, of) while a set is rendered
     options: for a folder of your own `image_size`, `colour`, `skip_broken`; for smallnorb and solids `camera`
         (`left`, `right`, `stereo`) and `viewpoints` (`novel`, `familiar`)
     """
@@ -76,16 +74,16 @@ def load(
         raise DataError(f"unknown data set {name!r}: choose one of {', '.join(DATASETS)}, or give the path of a folder")
     _refuse(options, name)
     if name in ("mnist", "fashion-mnist"):
-        return load_idx(MNIST if name == "mnist" else FASHION_MNIST, split, protocol, place, tell)
+        return load_idx(MNIST if name == "mnist" else FASHION_MNIST, split, protocol, place)
     if name == "affnist":
-        return load_affnist(split, protocol, place, tell)
+        return load_affnist(split, protocol, place)
     if name in DATASETS:
         base, _, viewpoint = name.partition("-")
         part = "testing" if split == "test" or (split == "validation" and protocol == "paper") else "training"
-        files = read_smallnorb(part, place, tell) if base == "smallnorb" else read_solids(part, place, tell, progress)
+        files = read_smallnorb(part, place) if base == "smallnorb" else read_solids(part, place, progress)
         label = "smallNORB" if base == "smallnorb" else "solids (rendered)"
         return norb_dataset(name, label, split, protocol, {part: files}, viewpoint=viewpoint or None, **options)
-    return load_folder(Path(name).expanduser(), split, protocol, FolderSettings(**options), tell)
+    return load_folder(Path(name).expanduser(), split, protocol, FolderSettings(**options))
 
 
 def options_of(name: str) -> tuple[str, ...]:

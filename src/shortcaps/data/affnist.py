@@ -1,13 +1,14 @@
 """affNIST: MNIST digits under affine transformations, on 40x40 pixels.
 
 A network is trained on digits that were moved and nothing else, and tested on digits that were also rotated, sheared and
-scaled. The published files are used where they can be had; otherwise the set is made anew from MNIST by its published
+scaled. The published files are used where they can be fetched; otherwise the set is made anew from MNIST by its published
 description, with a fixed seed, and is called `affnist-regenerated` wherever it appears.
 """
 
 from __future__ import annotations
 
 import io
+import logging
 import math
 import zipfile
 import zlib
@@ -22,10 +23,12 @@ from torch.nn import functional as F
 from shortcaps.data.augment import PlaceAnywhere, Shift, View
 from shortcaps.data.cache import cache_folder, fits_checksum, only_one_process, write_checksum
 from shortcaps.data.dataset import Dataset
-from shortcaps.data.fetch import Mirror, SourceFailed, Tell, WantedFile, say_nothing
+from shortcaps.data.fetch import Mirror, SourceFailed, WantedFile
 from shortcaps.data.mnist import MNIST, read_split
 from shortcaps.errors import DataError
 from shortcaps.files import atomic_write
+
+log = logging.getLogger(__name__)
 
 SIDE = 40
 PADDING = (SIDE - 28) // 2
@@ -37,12 +40,10 @@ BATCHES = tuple(f"{number}.mat" for number in range(1, 33))
 MIRROR = Mirror("https://www.cs.toronto.edu/~tijmen/affNIST/32x/transformed", suffix=".zip")
 
 
-def load_affnist(
-    split: str, protocol: str, folder: Path | None = None, tell: Tell = say_nothing, *, mirror: Mirror = MIRROR
-) -> Dataset:
+def load_affnist(split: str, protocol: str, folder: Path | None = None) -> Dataset:
     anywhere, originals = None, None
     if split == "train" or (split == "validation" and protocol == "default"):
-        images, labels = read_split(MNIST, split, None, tell)
+        images, labels = read_split(MNIST, split, None)
         images = F.pad(images, (PADDING,) * 4)
         if split == "validation":
             # Shifted as in training, once and for all: nothing affine is seen before the test.
@@ -51,9 +52,9 @@ def load_affnist(
         name, label = "affnist", "MNIST on 40x40, shifted"
         anywhere = View((PlaceAnywhere(),))
     else:
-        published = read_published(split, folder, tell, mirror)
+        published = read_published(split, folder)
         name, label = ("affnist", "affNIST") if published else ("affnist-regenerated", "affnist-regenerated")
-        images, labels = published or read_regenerated(split, tell)
+        images, labels = published or read_regenerated(split)
         originals = which_digit(labels)
     return Dataset(
         name,
@@ -92,7 +93,7 @@ def _published_places(folder: Path, split: str) -> tuple[Path, Path, Path, Path]
     return single, single.with_suffix(".mat.zip"), batches, batches.with_suffix(".zip")
 
 
-def read_published(split: str, folder: Path | None, tell: Tell, mirror: Mirror) -> tuple[Tensor, Tensor] | None:
+def read_published(split: str, folder: Path | None) -> tuple[Tensor, Tensor] | None:
     """The published files, from the user's folder, the cache or the mirror; None where they are nowhere."""
     cached = cache_folder() / "affnist" / f"{split}.mat.zip"
     files = published_files(folder or cached.parent, split)
@@ -105,10 +106,10 @@ def read_published(split: str, folder: Path | None, tell: Tell, mirror: Mirror) 
             f"or a folder {split}_batches with 1.mat … 32.mat"
         )
     try:
-        data = mirror.read(WantedFile(f"{split}.mat"))
-        images, labels = parse_matlab(_only_matlab_file(data, mirror.address), mirror.address)
+        data = MIRROR.read(WantedFile(f"{split}.mat"))
+        images, labels = parse_matlab(_only_matlab_file(data, MIRROR.address), MIRROR.address)
     except (SourceFailed, DataError) as failure:
-        tell(f"the published affNIST could not be had ({failure}): making it anew from MNIST")
+        log.warning("the published affNIST could not be fetched (%s): making it anew from MNIST", failure)
         return None
     with atomic_write(cached) as file:
         file.write(data)
@@ -183,11 +184,11 @@ def parse_matlab(data: bytes, origin: str) -> tuple[Tensor, Tensor]:
     return pictures.transpose(2, 3).contiguous(), torch.from_numpy(labels.astype(np.int64))
 
 
-def read_regenerated(split: str, tell: Tell) -> tuple[Tensor, Tensor]:
+def read_regenerated(split: str) -> tuple[Tensor, Tensor]:
     """The regenerated set, from the cache or made now."""
     folder = cache_folder() / "affnist-regenerated"
     file = folder / f"{split}-seed{SEEDS[split]}.npy"
-    digits, labels = read_split(MNIST, split, None, tell)
+    digits, labels = read_split(MNIST, split, None)
     repeated = labels.repeat_interleave(TRANSFORMS_PER_DIGIT)
     shape = (len(repeated), 1, SIDE, SIDE)
     with only_one_process(folder):
@@ -196,8 +197,8 @@ def read_regenerated(split: str, tell: Tell) -> tuple[Tensor, Tensor]:
                 images = np.load(file, allow_pickle=False)
                 if images.dtype == np.uint8 and images.shape == shape:
                     return torch.from_numpy(images), repeated
-            tell(f"{file} is damaged: making it again")
-        tell(f"making affnist-regenerated ({split}): {len(repeated):,} images")
+            log.warning("%s is damaged: making it again", file)
+        log.info("making affnist-regenerated (%s): %s images", split, f"{len(repeated):,}")
         images = regenerate(digits, seed=SEEDS[split])
         with atomic_write(file) as stream:
             np.save(stream, images.numpy(), allow_pickle=False)

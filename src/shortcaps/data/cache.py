@@ -45,7 +45,7 @@ def only_one_process(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        lock.release()  # does nothing where it was not to be had
+        lock.release()  # does nothing where it was not acquired
 
 
 def write_checksum(file: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,8 +13,9 @@ from torch import Tensor
 from shortcaps.data.augment import Shift, View
 from shortcaps.data.dataset import Dataset
 from shortcaps.data.decode import as_tensor, decode_image
-from shortcaps.data.fetch import Tell, say_nothing
 from shortcaps.errors import DataError
+
+log = logging.getLogger(__name__)
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".webp"}
 SPLIT_FOLDERS = {
@@ -110,7 +112,7 @@ def split_by_content(files: list[Path]) -> dict[str, list[Path]]:
     return {part: sorted(file for copies in chosen for file in copies) for part, chosen in parts.items()}
 
 
-def load_folder(root: Path, split: str, protocol: str, settings: FolderSettings, tell: Tell = say_nothing) -> Dataset:
+def load_folder(root: Path, split: str, protocol: str, settings: FolderSettings) -> Dataset:
     names, files = files_of_split(root, split)
     images, labels, broken = [], [], []
     for file, label in files:
@@ -129,7 +131,7 @@ def load_folder(root: Path, split: str, protocol: str, settings: FolderSettings,
             f"{len(broken)} of {len(files)} images cannot be used; remove them or use --skip-broken:{listed}"
         )
     if broken:
-        tell(f"{len(broken)} images of {root} were left out: {'; '.join(broken)}")
+        log.warning("%s images of %s were left out: %s", len(broken), root, "; ".join(broken))
     gone = [names[number] for number in range(len(names)) if number not in labels]
     if gone:
         raise DataError(f"{root}: no usable image is left for {', '.join(gone)}")

@@ -12,7 +12,7 @@ from torch import Tensor
 from shortcaps.data.augment import Shift, View
 from shortcaps.data.cache import cache_folder
 from shortcaps.data.dataset import Dataset
-from shortcaps.data.fetch import Folder, Mirror, NpmPackage, Source, Tell, WantedFile, fetch, say_nothing
+from shortcaps.data.fetch import Folder, Mirror, NpmPackage, Source, WantedFile, fetch
 from shortcaps.errors import DataError
 
 VALIDATION_IMAGES = 10_000
@@ -91,11 +91,11 @@ def parse_idx(data: bytes, name: str, dimensions: int) -> Tensor:
     return torch.from_numpy(np.frombuffer(data, np.uint8, offset=header).reshape(shape).copy())
 
 
-def read_idx_pair(idx: IdxSet, part: str, folder: Path | None, tell: Tell = say_nothing) -> tuple[Tensor, Tensor]:
+def read_idx_pair(idx: IdxSet, part: str, folder: Path | None) -> tuple[Tensor, Tensor]:
     """Images (count, 1, rows, cols) and labels of the published `train` or `test` part."""
     images, labels = idx.files[f"{part} images"], idx.files[f"{part} labels"]
     sources = (*((Folder(folder),) if folder else ()), *idx.sources)
-    paths = fetch((images, labels), sources, cache_folder() / idx.name, tell=tell)
+    paths = fetch((images, labels), sources, cache_folder() / idx.name)
     pictures = parse_idx(paths[images.name].read_bytes(), images.name, 3).unsqueeze(1)
     numbers = parse_idx(paths[labels.name].read_bytes(), labels.name, 1).long()
     if len(pictures) != len(numbers):
@@ -103,15 +103,15 @@ def read_idx_pair(idx: IdxSet, part: str, folder: Path | None, tell: Tell = say_
     return pictures, numbers
 
 
-def read_split(idx: IdxSet, split: str, folder: Path | None, tell: Tell = say_nothing) -> tuple[Tensor, Tensor]:
+def read_split(idx: IdxSet, split: str, folder: Path | None) -> tuple[Tensor, Tensor]:
     """The paper's split: the last 10,000 training images validate."""
     if split == "test":
-        return read_idx_pair(idx, "test", folder, tell)
-    images, labels = read_idx_pair(idx, "train", folder, tell)
+        return read_idx_pair(idx, "test", folder)
+    images, labels = read_idx_pair(idx, "train", folder)
     kept = slice(None, -VALIDATION_IMAGES) if split == "train" else slice(-VALIDATION_IMAGES, None)
     return images[kept], labels[kept]
 
 
-def load_idx(idx: IdxSet, split: str, protocol: str, folder: Path | None = None, tell: Tell = say_nothing) -> Dataset:
-    images, labels = read_split(idx, split, folder, tell)
+def load_idx(idx: IdxSet, split: str, protocol: str, folder: Path | None = None) -> Dataset:
+    images, labels = read_split(idx, split, folder)
     return Dataset(idx.name, idx.label, split, protocol, images, labels, idx.class_names, augment=View((Shift(2),)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from shortcaps.data.cache import cache_folder
-from shortcaps.data.fetch import Folder, Mirror, Source, Tell, WantedFile, fetch, say_nothing
+from shortcaps.data.fetch import Folder, Mirror, Source, WantedFile, fetch
 from shortcaps.data.norb import NorbFiles, parse_matrix, read_norb_files
 
 # SHA-256 of the packed files as published.
@@ -32,14 +32,12 @@ FILES = {
 MIRRORS: tuple[Source, ...] = (Mirror("https://cs.nyu.edu/~ylclab/data/norb-v1.0-small"),)
 
 
-def read_smallnorb(
-    part: str, folder: Path | None = None, tell: Tell = say_nothing, mirrors: tuple[Source, ...] = MIRRORS
-) -> NorbFiles:
+def read_smallnorb(part: str, folder: Path | None = None) -> NorbFiles:
     """The published `training` or `testing` files."""
-    sources = (*((Folder(folder),) if folder else ()), *mirrors)
+    sources = (*((Folder(folder),) if folder else ()), *MIRRORS)
 
     def check(name: str, data: bytes) -> None:
         parse_matrix(data, name)
 
-    paths = fetch(tuple(FILES[part].values()), sources, cache_folder() / "smallnorb", check=check, tell=tell)
+    paths = fetch(tuple(FILES[part].values()), sources, cache_folder() / "smallnorb", check=check)
     return read_norb_files({kind: paths[wanted.name] for kind, wanted in FILES[part].items()})

@@ -22,7 +22,7 @@ from lightning_fabric import Fabric
 from torch import Tensor
 
 from shortcaps.data import SPLITS, Dataset, View, load
-from shortcaps.environment import best_device, describe_environment
+from shortcaps.environment import best_device, describe_environment, is_first_process
 from shortcaps.errors import RunError, RunFault
 from shortcaps.inference.evaluate import Evaluation, evaluate, predict
 from shortcaps.losses import log_probability_loss, margin_loss, spread_loss, spread_margin
@@ -104,15 +104,8 @@ def make_fabric(config: TrainConfig) -> Fabric:
     )
 
 
-def is_first_process() -> bool:
-    """Before Fabric has started the others, and in them."""
-    return all(os.environ.get(name, "0") == "0" for name in ("RANK", "LOCAL_RANK"))
-
-
 def load_split(config: TrainConfig, split: str, display: Display) -> Dataset:
-    data = load(
-        config.data, split, config.protocol, tell=display.say, progress=display.rendering, **config.data_options
-    )
+    data = load(config.data, split, config.protocol, progress=display.rendering, **config.data_options)
     if config.most_images is None:
         return data
     order = torch.randperm(len(data), generator=torch.Generator().manual_seed(derive(0, "trial", 0)))
