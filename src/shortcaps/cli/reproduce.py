@@ -73,9 +73,7 @@ def table1_command(
     out.mkdir(parents=True, exist_ok=True)
     outcome = None
     if not report_only:
-        outcome = run_grid(
-            jobs, out, devices=devices, tell=tell, finished=lambda record: write_table1(read_records(out), out)
-        )
+        outcome = run_grid(jobs, out, devices=devices, finished=lambda record: write_table1(read_records(out), out))
     records = read_records(out)
     written = write_table1(records, out)
     if as_json:
@@ -121,7 +119,9 @@ def table2_command(
         raise RunError(str(error)) from error
     keep_freed_memory()
     with errors.status("starting") as status:
-        table = measure_table2(batch=batch, path=path, rounds=rounds, device=find_device(device), tell=status.update)
+        table = measure_table2(
+            batch=batch, path=path, rounds=rounds, device=find_device(device), progress=status.update
+        )
     out.mkdir(parents=True, exist_ok=True)
     write_json(out / "table2.json", table.to_dict())
     written = write_table2(table, out)
