@@ -12,7 +12,6 @@ from pathlib import Path
 from rich.console import Console
 
 import shortcaps
-from shortcaps.data import load
 from shortcaps.training import TrainConfig, train
 from shortcaps.training.display import ConsoleDisplay
 
@@ -26,7 +25,7 @@ with tempfile.TemporaryDirectory() as folder:
     print(f"test accuracy: {result.test.accuracy:.2%}")
 
     model = shortcaps.load(result.run)
-    test = load("mnist", "test")
+    test = shortcaps.load_dataset("mnist", "test")
     capsules = model.capsules(test.view(test.images[:1]))
     answer = int(capsules.activation.argmax())
     print(

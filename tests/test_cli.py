@@ -46,7 +46,7 @@ def test_what_the_package_logs_stands_beside_the_results(tmp_path: Path) -> None
 
 def test_a_mistake_gets_one_line_and_exit_code_two() -> None:
     result = run("data", "mnits", expect=2)
-    assert result.stderr.startswith("shortcaps: unknown data set 'mnits': choose one of mnist")
+    assert result.stderr.startswith("shortcaps: unknown data set 'mnits': choose one of affnist, ")
     assert len(result.stderr.strip().splitlines()) == 1
     assert run("data", "mnist", "solids", expect=2).stderr.startswith("shortcaps: give one data set, not 2")
     assert (
@@ -87,11 +87,11 @@ def test_evaluate_looks_for_files_where_training_did(tmp_path: Path, monkeypatch
     (run_of_old / "config.json").write_text(json.dumps(config))
     asked: list[dict[str, object]] = []
 
-    def load(name: str, *rest: str, **options: object) -> None:
+    def load_dataset(name: str, *rest: str, **options: object) -> None:
         asked.append({"name": name, **options})
         raise DataError("seen enough")
 
-    monkeypatch.setattr("shortcaps.cli.evaluate.load", load)
+    monkeypatch.setattr("shortcaps.cli.evaluate.load_dataset", load_dataset)
     for more in ([], ["--data", "mnist"], ["--folder", "/other"]):
         CliRunner().invoke(app, ["evaluate", str(run_of_old), *more])
     assert [(call["name"], call.get("folder")) for call in asked] == [

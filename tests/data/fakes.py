@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shortcaps.data import affnist, mnist
+from shortcaps.data import affnist, idx, mnist
 from shortcaps.data.fetch import Folder, WantedFile
 
 TRAIN, TEST, VALIDATION = 120, 40, 30
@@ -44,7 +44,7 @@ def fake_files() -> dict[str, bytes]:
     }
 
 
-def fake_mnist(folder: Path, monkeypatch: pytest.MonkeyPatch) -> mnist.IdxSet:
+def fake_mnist(folder: Path, monkeypatch: pytest.MonkeyPatch) -> idx.IdxSet:
     """Puts a small set in MNIST's place."""
     files = fake_files()
     folder.mkdir(parents=True, exist_ok=True)
@@ -54,11 +54,10 @@ def fake_mnist(folder: Path, monkeypatch: pytest.MonkeyPatch) -> mnist.IdxSet:
         kind: WantedFile(file.name, hashlib.sha256(files[file.name]).hexdigest())
         for kind, file in mnist.MNIST.files.items()
     }
-    small = mnist.IdxSet("mnist", "MNIST", tuple("0123456789"), wanted, (Folder(folder),))
-    monkeypatch.setattr(mnist, "VALIDATION_IMAGES", VALIDATION)
+    small = idx.IdxSet("mnist", "MNIST", tuple("0123456789"), wanted, (Folder(folder),))
+    monkeypatch.setattr(idx, "VALIDATION_IMAGES", VALIDATION)
     for module in (mnist, affnist):
         monkeypatch.setattr(module, "MNIST", small)
-    monkeypatch.setattr("shortcaps.data.MNIST", small)
     return small
 
 

@@ -11,7 +11,7 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from shortcaps.cli.app import app, console, errors
-from shortcaps.data import DATASETS, PROTOCOLS, SPLITS, cache_folder, load
+from shortcaps.data import DATASETS, PROTOCOLS, SPLITS, cache_folder, load_dataset
 from shortcaps.errors import DataError
 
 
@@ -40,7 +40,9 @@ def _rendering_bar() -> Iterator[Callable[[int, int], None]]:
             bar.stop()
 
 
-NAMES_HELP = "\n".join(f"- **{name}**: {what}" for name, what in DATASETS.items())
+NAMES_HELP = "\n".join(
+    f"- **{name}**: {spec.description}, {'x'.join(map(str, spec.image_size))}" for name, spec in DATASETS.items()
+)
 
 
 @app.command(
@@ -90,7 +92,9 @@ def data(
         if value is not None
     }
     with _rendering_bar() as progress:
-        parts = [load(names[0], split, protocol, folder=folder, progress=progress, **options) for split in SPLITS]
+        parts = [
+            load_dataset(names[0], split, protocol, folder=folder, progress=progress, **options) for split in SPLITS
+        ]
     for part in parts:
         shape = "x".join(map(str, part.image_shape))
         console.print(

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from shortcaps.cli.app import app, console, errors, find_device, tell
-from shortcaps.data import PROTOCOLS, load
+from shortcaps.data import PROTOCOLS, load_dataset
 from shortcaps.errors import DataError, RunError
 from shortcaps.routing.paths import PATHS, check_path
 from shortcaps.runs.config import RECIPES
@@ -179,7 +179,7 @@ def figures_command(out: Out = Path("results/figures")) -> None:
     sets = []
     for name in (*DATASETS, STAND_IN):
         try:
-            sets.append((load(name, "train"), load(name, "test")))
+            sets.append((load_dataset(name, "train"), load_dataset(name, "test")))
         except DataError as reason:
             tell(f"{name} is left out: {reason}")
     if not sets:

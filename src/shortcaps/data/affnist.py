@@ -24,7 +24,9 @@ from shortcaps.data.augment import PlaceAnywhere, Shift, View
 from shortcaps.data.cache import cache_folder, fits_checksum, only_one_process, write_checksum
 from shortcaps.data.dataset import Dataset
 from shortcaps.data.fetch import Mirror, SourceFailed, WantedFile
-from shortcaps.data.mnist import MNIST, read_split
+from shortcaps.data.idx import read_split
+from shortcaps.data.mnist import MNIST
+from shortcaps.data.registry import DATASETS, register_dataset
 from shortcaps.errors import DataError
 from shortcaps.files import atomic_write
 
@@ -38,35 +40,88 @@ ROTATION, SHEAR, SCALE = math.radians(20), 0.2, (0.8, 1.2)
 SEEDS = {"validation": 40_001, "test": 40_002}
 BATCHES = tuple(f"{number}.mat" for number in range(1, 33))
 MIRROR = Mirror("https://www.cs.toronto.edu/~tijmen/affNIST/32x/transformed", suffix=".zip")
+PROTOCOL_LEAKS = {
+    "paper": "Under the paper's protocol the choice of weights sees digits transformed as those of the test are."
+}
 
 
-def load_affnist(split: str, protocol: str, folder: Path | None = None) -> Dataset:
-    anywhere, originals = None, None
-    if split == "train" or (split == "validation" and protocol == "default"):
-        images, labels = read_split(MNIST, split, None)
-        images = F.pad(images, (PADDING,) * 4)
-        if split == "validation":
-            # Shifted as in training, once and for all: nothing affine is seen before the test.
-            generator = torch.Generator().manual_seed(SEEDS["validation"])
-            images = Shift(TRAINING_SHIFT)(images, generator)
-        name, label = "affnist", "MNIST on 40x40, shifted"
-        anywhere = View((PlaceAnywhere(),))
-    else:
-        published = read_published(split, folder)
-        name, label = ("affnist", "affNIST") if published else ("affnist-regenerated", "affnist-regenerated")
-        images, labels = published or read_regenerated(split)
-        originals = which_digit(labels)
+@register_dataset(
+    "affnist",
+    label="affNIST",
+    description="trained on shifted digits, tested on affinely transformed ones",
+    image_size=SIDE,
+    bright_on_dark=True,
+    centred_digits=True,
+    leaks=PROTOCOL_LEAKS,
+)
+def load_affnist(split: str, protocol: str, *, folder: Path | None = None) -> Dataset:
+    """As published where the files can be fetched; otherwise what is not there comes from `affnist-regenerated`."""
+    if not is_affine(split, protocol):
+        return shifted_digits("affnist", split, protocol)
+    published = read_published(split, folder)
+    return (
+        load_regenerated(split, protocol)
+        if published is None
+        else affine_digits("affnist", split, protocol, *published)
+    )
+
+
+@register_dataset(
+    "affnist-regenerated",
+    description="affnist with a test set made anew from MNIST by its published description",
+    image_size=SIDE,
+    bright_on_dark=True,
+    centred_digits=True,
+    notes=("Tested on affNIST regenerated from MNIST by its published description, not on the published set.",),
+    replica_of="affnist",
+    original_is_here=lambda: published_is_here("test"),
+    leaks=PROTOCOL_LEAKS,
+)
+def load_regenerated(split: str, protocol: str) -> Dataset:
+    """The replica, whether or not the published files are there."""
+    if not is_affine(split, protocol):
+        return shifted_digits("affnist-regenerated", split, protocol)
+    return affine_digits("affnist-regenerated", split, protocol, *read_regenerated(split))
+
+
+def is_affine(split: str, protocol: str) -> bool:
+    """Whether a split holds transformed digits; the others are MNIST's, moved and nothing else."""
+    return split == "test" or (split == "validation" and protocol == "paper")
+
+
+def shifted_digits(name: str, split: str, protocol: str) -> Dataset:
+    """MNIST's digits on 40x40 pixels, for training and for selection that sees nothing affine."""
+    images, labels = read_split(MNIST, split, None)
+    images = F.pad(images, (PADDING,) * 4)
+    if split == "validation":
+        # Shifted as in training, once and for all: nothing affine is seen before the test.
+        generator = torch.Generator().manual_seed(SEEDS["validation"])
+        images = Shift(TRAINING_SHIFT)(images, generator)
     return Dataset(
         name,
-        label,
+        "MNIST on 40x40, shifted",
         split,
         protocol,
         images,
         labels,
         MNIST.class_names,
         augment=View((Shift(TRAINING_SHIFT),)),
-        augment_anywhere=anywhere,
-        originals=originals,
+        augment_anywhere=View((PlaceAnywhere(),)),
+    )
+
+
+def affine_digits(name: str, split: str, protocol: str, images: Tensor, labels: Tensor) -> Dataset:
+    """Transformed digits, published or regenerated."""
+    return Dataset(
+        name,
+        DATASETS[name].label,
+        split,
+        protocol,
+        images,
+        labels,
+        MNIST.class_names,
+        augment=View((Shift(TRAINING_SHIFT),)),
+        originals=which_digit(labels),
     )
 
 

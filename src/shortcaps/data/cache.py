@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from filelock import FileLock
-
+from shortcaps.errors import DataError
 from shortcaps.files import atomic_write, sha256_of
 
 ENVIRONMENT_VARIABLE = "SHORTCAPS_CACHE"
@@ -35,6 +34,12 @@ def only_one_process(folder: Path) -> Iterator[None]:
 
     A folder that cannot be written to (a read-only disk, somebody else's cache) can be read without waiting for anybody.
     """
+    try:
+        from filelock import FileLock
+    except ModuleNotFoundError as missing:
+        raise DataError(
+            "keeping data sets needs filelock, which is not installed: pip install 'shortcaps[data]'"
+        ) from missing
     lock = FileLock(folder / ".lock")
     try:
         folder.mkdir(parents=True, exist_ok=True)
