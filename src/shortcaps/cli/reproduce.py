@@ -163,9 +163,9 @@ Examples:
 def figures_command(out: Out = Path("results/figures")) -> None:
     from shortcaps.models import PRESETS, build_from_architecture
     from shortcaps.reporting.figures import save_figure
-    from shortcaps.reproduce.cells import STAND_IN
+    from shortcaps.reproduce.cells import columns
     from shortcaps.reproduce.pictures import draw_network, draw_samples
-    from shortcaps.reproduce.published import DATASETS, FAMILIES, NETWORKS
+    from shortcaps.reproduce.published import FAMILIES, NETWORKS
 
     out.mkdir(parents=True, exist_ok=True)
     written = []
@@ -177,7 +177,7 @@ def figures_command(out: Out = Path("results/figures")) -> None:
             )
             written.append(target)
     sets = []
-    for name in (*DATASETS, STAND_IN):
+    for name in columns():
         try:
             sets.append((load_dataset(name, "train"), load_dataset(name, "test")))
         except DataError as reason:
