@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import re
 import struct
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -46,11 +47,12 @@ def test_damaged_matrices_are_named() -> None:
             parse_matrix(damaged, "file")
 
 
-def write_small_set(folder: Path, *, packed: bool) -> None:
-    """Every instance of every category from four azimuths and three elevations, under one lighting."""
-    folder.mkdir()
+def small_matrices(
+    elevations: Sequence[int] = (0, 2, 8), azimuths: Sequence[int] = (0, 10, 20, 34)
+) -> Iterator[tuple[str, str, bytes]]:
+    """Part, kind and file of a set with every instance of every category from a few viewpoints, under one lighting."""
     for part, instances in (("training", TRAINING_INSTANCES), ("testing", TEST_INSTANCES)):
-        rows = [(c, i, e, a, 0) for i in instances for e in (0, 2, 8) for a in (0, 10, 20, 34) for c in range(5)]
+        rows = [(c, i, e, a, 0) for i in instances for e in elevations for a in azimuths for c in range(5)]
         table = np.array(rows)
         random = np.random.default_rng(len(part))
         arrays = {
@@ -59,8 +61,14 @@ def write_small_set(folder: Path, *, packed: bool) -> None:
             "info": (table[:, 1:], "<i4"),
         }
         for kind, (array, number) in arrays.items():
-            name, data = smallnorb.FILES[part][kind].name, matrix_bytes(array, number)
-            (folder / (name + ".gz" if packed else name)).write_bytes(gzip.compress(data, 1) if packed else data)
+            yield part, kind, matrix_bytes(array, number)
+
+
+def write_small_set(folder: Path, *, packed: bool) -> None:
+    folder.mkdir()
+    for part, kind, data in small_matrices():
+        name = smallnorb.FILES[part][kind].name
+        (folder / (name + ".gz" if packed else name)).write_bytes(gzip.compress(data, 1) if packed else data)
 
 
 @pytest.fixture

@@ -266,6 +266,8 @@ def test_what_the_papers_protocol_leaks_is_marked_and_nothing_else(tmp_path: Pat
     assert "ᵖ" in str(ours([made_up(smallnorb, 0.9, protocol="paper")], smallnorb))
     assert "ᵖ" not in str(ours([made_up(smallnorb, 0.9)], smallnorb))
     assert "ᵖ" not in str(ours([made_up(FUZZY, 0.9, protocol="paper")], FUZZY)), "MNIST's two protocols are the same"
+    assert not made_up(FUZZY, 0.9, protocol="paper", dataset="fashion-mnist").leaky
+    assert made_up(FUZZY, 0.9, protocol="paper", dataset="affnist-regenerated").leaky
 
 
 def test_only_the_papers_training_on_the_papers_images_is_called_so() -> None:

@@ -59,11 +59,9 @@ def load_affnist(split: str, protocol: str, *, folder: Path | None = None) -> Da
     if not is_affine(split, protocol):
         return shifted_digits("affnist", split, protocol)
     published = read_published(split, folder)
-    return (
-        load_regenerated(split, protocol)
-        if published is None
-        else affine_digits("affnist", split, protocol, *published)
-    )
+    if published is None:
+        return load_regenerated(split, protocol)
+    return affine_digits("affnist", split, protocol, *published)
 
 
 @register_dataset(

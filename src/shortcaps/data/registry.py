@@ -61,7 +61,6 @@ def register_dataset(
     Example:
         @register_dataset("noise", image_size=8)
         def load_noise(split: str, protocol: str, *, count: int = 100) -> Dataset:
-            'Nothing that could be learned.'
             images = torch.randint(256, (count, 1, 8, 8), dtype=torch.uint8)
             return Dataset("noise", "noise", split, protocol, images, torch.arange(count) % 2, ("heads", "tails"))
 
@@ -75,19 +74,19 @@ def register_dataset(
     def decorate(loader: Loader) -> Loader:
         summary = description or (inspect.getdoc(loader) or "").partition("\n")[0]
         spec = DatasetSpec(
-            name,
-            label or name,
-            summary,
-            loader,
-            size,
-            channels,
-            bright_on_dark,
-            centred_digits,
-            tuple(notes),
-            stand_in_for,
-            replica_of,
-            original_is_here,
-            leaks or {},
+            name=name,
+            label=label or name,
+            description=summary,
+            load=loader,
+            image_size=size,
+            channels=channels,
+            bright_on_dark=bright_on_dark,
+            centred_digits=centred_digits,
+            notes=tuple(notes),
+            stand_in_for=stand_in_for,
+            replica_of=replica_of,
+            original_is_here=original_is_here,
+            leaks=leaks or {},
         )
         DATASETS.register(name, spec, defined_by=loader)
         return loader
@@ -139,6 +138,10 @@ def load_dataset(
 
     Raises:
         DataError: There is no such data set, split, protocol or option, or its files are missing or damaged.
+
+    Example:
+        test = shortcaps.load_dataset("affnist", "test")
+        images = test.view(test.images[:128])  # float, as a network sees them
     """
     check_split_and_protocol(split, protocol)
     if folder is not None:
@@ -153,6 +156,8 @@ def load_dataset(
     if "progress" in spec.parameters:
         options["progress"] = progress
     data = spec.load(split, protocol, **options)
+    if not isinstance(data, Dataset):
+        raise TypeError(f"the loader of {spec.name} returned a {type(data).__name__}: it must return a Dataset")
     if is_registered:
         # A loader may have had to fall back on another set, whose name then says what it is.
         spec = DATASETS.get(data.name, spec)

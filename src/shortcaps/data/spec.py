@@ -17,10 +17,6 @@ FOR_EVERY_SET = ("folder", "progress")
 """What `load_dataset` passes to any loader that names it; all else that a loader names is an option."""
 
 
-def _never() -> bool:
-    return False
-
-
 @dataclass(frozen=True)
 class DatasetSpec:
     """A data set that can be asked for by name.
@@ -53,7 +49,7 @@ class DatasetSpec:
     notes: tuple[str, ...] = ()
     stand_in_for: str | None = None
     replica_of: str | None = None
-    original_is_here: Callable[[], bool] = _never
+    original_is_here: Callable[[], bool] = lambda: False
     leaks: Mapping[str, str] = field(default_factory=dict)
 
     @property
