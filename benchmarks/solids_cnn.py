@@ -3,16 +3,19 @@
 python benchmarks/solids_cnn.py
 """
 
+import logging
+
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from shortcaps.data import SPLITS, load
+from shortcaps.data import SPLITS, load_dataset
 
 EPOCHS, BATCH = 4, 128
 
+logging.basicConfig(level=logging.INFO, format="%(message)s")
 torch.manual_seed(0)
-train, validation, test = (load("solids", split, tell=print) for split in SPLITS)
+train, validation, test = (load_dataset("solids", split) for split in SPLITS)
 model = nn.Sequential(
     nn.Conv2d(1, 16, 5, 2), nn.ReLU(), nn.BatchNorm2d(16),
     nn.Conv2d(16, 32, 3, 2), nn.ReLU(), nn.BatchNorm2d(32),

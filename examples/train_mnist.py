@@ -4,6 +4,7 @@ python examples/train_mnist.py              the `fast` recipe, about eight minut
 python examples/train_mnist.py --tiny       a minute's trial on 1,280 images
 """
 
+import logging
 import sys
 import tempfile
 from pathlib import Path
@@ -11,10 +12,10 @@ from pathlib import Path
 from rich.console import Console
 
 import shortcaps
-from shortcaps.data import load
 from shortcaps.training import TrainConfig, train
 from shortcaps.training.display import ConsoleDisplay
 
+logging.basicConfig(level=logging.INFO, format="%(message)s")  # says what is fetched, and from where
 tiny = "--tiny" in sys.argv
 config = TrainConfig(data="mnist", routing="fuzzy", epochs=1 if tiny else None, most_images=1280 if tiny else None)
 
@@ -24,7 +25,7 @@ with tempfile.TemporaryDirectory() as folder:
     print(f"test accuracy: {result.test.accuracy:.2%}")
 
     model = shortcaps.load(result.run)
-    test = load("mnist", "test")
+    test = shortcaps.load_dataset("mnist", "test")
     capsules = model.capsules(test.view(test.images[:1]))
     answer = int(capsules.activation.argmax())
     print(

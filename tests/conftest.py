@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 
 import pytest
 import torch
@@ -32,3 +33,10 @@ def _seeded_and_single_threaded() -> None:
 def _cache_of_its_own(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """No test reads or writes the user's cache."""
     monkeypatch.setenv("SHORTCAPS_CACHE", str(tmp_path_factory.mktemp("cache")))
+
+
+@pytest.fixture
+def said(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    """What the package logs from INFO on, as the command line shows it."""
+    caplog.set_level(logging.INFO, logger="shortcaps")
+    return caplog

@@ -35,9 +35,18 @@ def test_data_prepares_a_folder_and_draws_a_sheet(tmp_path: Path) -> None:
     assert (tmp_path / "sheet.png").is_file()
 
 
+def test_what_the_package_logs_stands_beside_the_results(tmp_path: Path) -> None:
+    tree(tmp_path / "pets")
+    (tmp_path / "pets" / "cats" / "torn.png").write_bytes(b"not a picture")
+    result = run("data", str(tmp_path / "pets"), "--skip-broken")
+    (line,) = result.stderr.splitlines()
+    assert line.startswith(f"1 images of {tmp_path / 'pets'} were left out: ")
+    assert len(result.stdout.splitlines()) == 3
+
+
 def test_a_mistake_gets_one_line_and_exit_code_two() -> None:
     result = run("data", "mnits", expect=2)
-    assert result.stderr.startswith("shortcaps: unknown data set 'mnits': choose one of mnist")
+    assert result.stderr.startswith("shortcaps: unknown data set 'mnits': choose one of affnist, ")
     assert len(result.stderr.strip().splitlines()) == 1
     assert run("data", "mnist", "solids", expect=2).stderr.startswith("shortcaps: give one data set, not 2")
     assert (
@@ -78,11 +87,11 @@ def test_evaluate_looks_for_files_where_training_did(tmp_path: Path, monkeypatch
     (run_of_old / "config.json").write_text(json.dumps(config))
     asked: list[dict[str, object]] = []
 
-    def load(name: str, *rest: str, **options: object) -> None:
+    def load_dataset(name: str, *rest: str, **options: object) -> None:
         asked.append({"name": name, **options})
         raise DataError("seen enough")
 
-    monkeypatch.setattr("shortcaps.cli.evaluate.load", load)
+    monkeypatch.setattr("shortcaps.cli.evaluate.load_dataset", load_dataset)
     for more in ([], ["--data", "mnist"], ["--folder", "/other"]):
         CliRunner().invoke(app, ["evaluate", str(run_of_old), *more])
     assert [(call["name"], call.get("folder")) for call in asked] == [
@@ -104,5 +113,7 @@ def test_what_is_not_installed_is_named() -> None:
     said = without("uvicorn", serve)
     assert said.returncode == 1
     assert said.stderr == "shortcaps: this needs uvicorn, which is not installed: pip install 'shortcaps[all]'\n"
+    said = without("filelock", "import shortcaps; shortcaps.list_datasets(); shortcaps.load_dataset('mnist')")
+    assert "DataError: keeping data sets needs filelock, which is not installed: pip install 'shortcaps" in said.stderr
     said = without("safetensors", "import shortcaps; shortcaps.load('mnist-baseline-fuzzy')")
     assert "loading a network needs safetensors, which is not installed: pip install 'shortcaps[use]'" in said.stderr

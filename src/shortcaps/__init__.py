@@ -1,5 +1,7 @@
 """shortcaps: capsule networks with shortcut routing."""
 
+from typing import TYPE_CHECKING
+
 from shortcaps.backbones import create_backbone, list_backbones, register_backbone
 from shortcaps.inference.load import load
 from shortcaps.layers import CapsuleHead
@@ -32,6 +34,23 @@ from shortcaps.routing import (
     squash,
 )
 
+if TYPE_CHECKING:
+    from shortcaps.data import list_datasets, load_dataset, register_dataset
+else:
+    # Rooms that need more than torch are entered when somebody asks for what is in them.
+    _LAZY = dict.fromkeys(("list_datasets", "load_dataset", "register_dataset"), "shortcaps.data")
+
+    def __getattr__(name: str) -> object:
+        if name not in _LAZY:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
+
+        return getattr(import_module(_LAZY[name]), name)
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})
+
+
 __version__ = "0.1.0"
 
 __all__ = [
@@ -54,13 +73,16 @@ __all__ = [
     "create_backbone",
     "create_model",
     "list_backbones",
+    "list_datasets",
     "list_models",
     "list_routings",
     "load",
+    "load_dataset",
     "load_plugin",
     "log_probability_loss",
     "margin_loss",
     "register_backbone",
+    "register_dataset",
     "register_model",
     "register_routing",
     "route",

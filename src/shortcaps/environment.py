@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import subprocess
 from importlib.metadata import version
@@ -13,6 +14,11 @@ import torch
 def best_device() -> str:
     """Where a network runs unless somebody says otherwise."""
     return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+
+
+def is_first_process() -> bool:
+    """Whether this process speaks for all that train together, before Fabric has started the others and in them."""
+    return all(os.environ.get(name, "0") == "0" for name in ("RANK", "LOCAL_RANK"))
 
 
 def describe_environment(device: str | None = None) -> dict[str, str]:

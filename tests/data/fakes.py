@@ -10,12 +10,13 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from shortcaps.data import affnist, mnist
+from shortcaps.data import DATASETS, affnist, fashion_mnist, idx, mnist
 from shortcaps.data.fetch import Folder, WantedFile
 
 TRAIN, TEST, VALIDATION = 120, 40, 30
@@ -44,8 +45,8 @@ def fake_files() -> dict[str, bytes]:
     }
 
 
-def fake_mnist(folder: Path, monkeypatch: pytest.MonkeyPatch) -> mnist.IdxSet:
-    """Puts a small set in MNIST's place."""
+def fake_mnist(folder: Path, monkeypatch: pytest.MonkeyPatch) -> idx.IdxSet:
+    """Puts a small set in MNIST's place, and in Fashion-MNIST's."""
     files = fake_files()
     folder.mkdir(parents=True, exist_ok=True)
     for name, data in files.items():
@@ -54,12 +55,19 @@ def fake_mnist(folder: Path, monkeypatch: pytest.MonkeyPatch) -> mnist.IdxSet:
         kind: WantedFile(file.name, hashlib.sha256(files[file.name]).hexdigest())
         for kind, file in mnist.MNIST.files.items()
     }
-    small = mnist.IdxSet("mnist", "MNIST", tuple("0123456789"), wanted, (Folder(folder),))
-    monkeypatch.setattr(mnist, "VALIDATION_IMAGES", VALIDATION)
+    small = idx.IdxSet("mnist", "MNIST", tuple("0123456789"), wanted, (Folder(folder),))
+    monkeypatch.setattr(idx, "VALIDATION_IMAGES", VALIDATION)
     for module in (mnist, affnist):
         monkeypatch.setattr(module, "MNIST", small)
-    monkeypatch.setattr("shortcaps.data.MNIST", small)
+    fashion = replace(fashion_mnist.FASHION_MNIST, files=wanted, sources=small.sources)
+    monkeypatch.setattr(fashion_mnist, "FASHION_MNIST", fashion)
     return small
+
+
+def forget_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test registers from here on is gone after it."""
+    for entries in ("_parts", "_places", "_plugins"):
+        monkeypatch.setattr(DATASETS, entries, dict(getattr(DATASETS, entries)))
 
 
 @contextmanager

@@ -13,9 +13,9 @@ import torch
 from scipy.io import savemat
 from torch.nn import functional as F
 
-from shortcaps.data import affnist, load
+from shortcaps.data import affnist, load_dataset
 from shortcaps.data.fetch import Mirror
-from shortcaps.data.mnist import parse_idx
+from shortcaps.data.idx import parse_idx
 from shortcaps.errors import DataError
 from tests.data.fakes import TEST, TRAIN, VALIDATION, content_hashes, fake_files, fake_mnist, idx_bytes
 
@@ -24,12 +24,11 @@ from tests.data.fakes import TEST, TRAIN, VALIDATION, content_hashes, fake_files
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     fake_mnist(tmp_path / "source", monkeypatch)
     monkeypatch.setattr(affnist, "MIRROR", Mirror("http://127.0.0.1:9"))  # nobody listens there
-    monkeypatch.setattr(affnist.load_affnist, "__kwdefaults__", {"mirror": affnist.MIRROR})
     return tmp_path
 
 
 def test_mnist_has_the_splits_of_the_paper(fake: Path) -> None:
-    train, validation, test = (load("mnist", split) for split in ("train", "validation", "test"))
+    train, validation, test = (load_dataset("mnist", split) for split in ("train", "validation", "test"))
     assert (len(train), len(validation), len(test)) == (TRAIN - VALIDATION, VALIDATION, TEST)
     assert train.images.dtype == torch.uint8
     assert train.image_shape == (1, 28, 28)
@@ -49,14 +48,16 @@ def test_affnist_splits_are_made_of_the_digits_of_the_same_mnist_split(
     for split in ("train", "validation", "test"):
         for protocol in ("default", "paper"):
             asked.clear()
-            load("affnist", split, protocol)
+            load_dataset("affnist", split, protocol)
             assert set(asked) == {split}
 
 
 @pytest.mark.parametrize("protocol", ["default", "paper"])
 @pytest.mark.parametrize("name", ["mnist", "affnist"])
 def test_splits_never_overlap_by_content(fake: Path, name: str, protocol: str) -> None:
-    hashes = [set(content_hashes(load(name, split, protocol).images)) for split in ("train", "validation", "test")]
+    hashes = [
+        set(content_hashes(load_dataset(name, split, protocol).images)) for split in ("train", "validation", "test")
+    ]
     for first in range(3):
         for second in range(first + 1, 3):
             assert not hashes[first] & hashes[second]
@@ -73,9 +74,9 @@ def is_shift_of(image: torch.Tensor, original: torch.Tensor, pixels: int) -> boo
 
 
 def test_affnist_training_batches_are_shifted_digits_and_nothing_else(fake: Path) -> None:
-    train = load("affnist", "train")
+    train = load_dataset("affnist", "train")
     batch = train.augment(train.images[:40], torch.Generator().manual_seed(3))
-    original = F.pad(load("mnist", "train").images[:40], (6,) * 4)
+    original = F.pad(load_dataset("mnist", "train").images[:40], (6,) * 4)
     for image, digit in zip((batch * 255).round().to(torch.uint8), original, strict=True):
         assert is_shift_of(image, digit, 5)
     moved = sum(not torch.equal(a, b) for a, b in zip((batch * 255).round().to(torch.uint8), original, strict=True))
@@ -83,11 +84,11 @@ def test_affnist_training_batches_are_shifted_digits_and_nothing_else(fake: Path
 
 
 def test_affnist_validation_is_shifted_digits_by_default_and_affine_under_the_papers_protocol(fake: Path) -> None:
-    digits = F.pad(load("mnist", "validation").images, (6,) * 4)
-    default = load("affnist", "validation")
+    digits = F.pad(load_dataset("mnist", "validation").images, (6,) * 4)
+    default = load_dataset("affnist", "validation")
     assert all(is_shift_of(image, digit, 5) for image, digit in zip(default.images, digits, strict=True))
     assert "regenerated" not in default.label
-    paper = load("affnist", "validation", "paper")
+    paper = load_dataset("affnist", "validation", "paper")
     assert paper.label == "affnist-regenerated"
     assert len(paper) == 32 * VALIDATION
     repeated = digits.repeat_interleave(32, 0)
@@ -95,11 +96,11 @@ def test_affnist_validation_is_shifted_digits_by_default_and_affine_under_the_pa
 
 
 def test_regenerated_affnist_says_so_and_is_the_same_every_time(fake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    test = load("affnist", "test")
+    test = load_dataset("affnist", "test")
     assert test.label == "affnist-regenerated"
     assert test.images.shape == (32 * TEST, 1, 40, 40)
-    assert torch.equal(test.labels, load("mnist", "test").labels.repeat_interleave(32))
-    made_again = affnist.regenerate(load("mnist", "test").images, seed=affnist.SEEDS["test"])
+    assert torch.equal(test.labels, load_dataset("mnist", "test").labels.repeat_interleave(32))
+    made_again = affnist.regenerate(load_dataset("mnist", "test").images, seed=affnist.SEEDS["test"])
     assert torch.equal(test.images, made_again)
     file = next((Path(affnist.cache_folder()) / "affnist-regenerated").glob("*.npy"))
     assert "regenerated" in str(file)
@@ -107,11 +108,11 @@ def test_regenerated_affnist_says_so_and_is_the_same_every_time(fake: Path, monk
     damaged[-100] ^= 1
     for data in (file.read_bytes()[:-100], bytes(damaged)):
         file.write_bytes(data)
-        assert torch.equal(load("affnist", "test").images, made_again)
+        assert torch.equal(load_dataset("affnist", "test").images, made_again)
     assert test.name == "affnist-regenerated"
     assert test.originals is not None
     assert torch.equal(test.originals, torch.arange(TEST).repeat_interleave(32))
-    assert load("affnist", "train").originals is None, "every digit is there once"
+    assert load_dataset("affnist", "train").originals is None, "every digit is there once"
 
 
 def test_transforms_of_a_digit_are_found_side_by_side_and_batch_by_batch() -> None:
@@ -157,7 +158,7 @@ def test_transformed_digits_match_exact_oracles() -> None:
 
 
 def test_the_whole_digit_stays_inside(fake: Path) -> None:
-    digits = load("mnist", "test").images
+    digits = load_dataset("mnist", "test").images
     matrices = affnist.random_matrices(len(digits), torch.Generator().manual_seed(1))
     for position in (torch.zeros(len(digits), 2), torch.ones(len(digits), 2), torch.rand(len(digits), 2)):
         ink = affnist.transform(digits, matrices, position).float().sum((1, 2, 3))
@@ -193,7 +194,7 @@ def test_published_affnist_files_are_read_in_every_form(fake: Path, tmp_path: Pa
         with zipfile.ZipFile(folder / "test_batches.zip", "w") as archive:
             for name, data in batches.items():
                 archive.writestr(f"test_batches/{name}", data)
-    data = load("affnist", "test", folder=folder)
+    data = load_dataset("affnist", "test", folder=folder)
     assert data.label == "affNIST"
     assert np.array_equal(data.images[:, 0].numpy(), images)
     assert np.array_equal(data.labels.numpy(), labels)
@@ -201,22 +202,22 @@ def test_published_affnist_files_are_read_in_every_form(fake: Path, tmp_path: Pa
 
 def test_a_damaged_or_missing_affnist_file_is_named(fake: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"expected test\.mat, test\.mat\.zip"):
-        load("affnist", "test", folder=tmp_path)
+        load_dataset("affnist", "test", folder=tmp_path)
     (tmp_path / "test_batches").mkdir()
     (tmp_path / "test_batches/1.mat").write_bytes(matlab_file(np.zeros((2, 40, 40), np.uint8), np.zeros(2)))
     with pytest.raises(DataError, match=r"is not complete: 2\.mat, 3\.mat"):
-        load("affnist", "test", folder=tmp_path)
+        load_dataset("affnist", "test", folder=tmp_path)
     (tmp_path / "test_batches/1.mat").unlink()
     (tmp_path / "test_batches").rmdir()
     (tmp_path / "test_batches.zip").write_bytes(b"PK\x03\x04 and nothing else")
     with pytest.raises(DataError, match="is not a zip file, or is damaged"):
-        load("affnist", "test", folder=tmp_path)
+        load_dataset("affnist", "test", folder=tmp_path)
     (tmp_path / "test.mat").write_bytes(matlab_file(np.zeros((2, 40, 40), np.uint8), np.zeros(2))[:-50])
     with pytest.raises(DataError, match=r"test\.mat is not an affNIST file, or is damaged"):
-        load("affnist", "test", folder=tmp_path)
+        load_dataset("affnist", "test", folder=tmp_path)
 
 
-def test_swapped_and_truncated_idx_files_are_named(fake: Path, tmp_path: Path) -> None:
+def test_swapped_and_truncated_idx_files_are_named(fake: Path, tmp_path: Path, said: pytest.LogCaptureFixture) -> None:
     images, labels = idx_bytes(np.zeros((3, 4, 4), np.uint8)), idx_bytes(np.zeros(3, np.uint8))
     with pytest.raises(DataError, match="the-file holds labels, not images: were files swapped"):
         parse_idx(labels, "the-file", 3)
@@ -231,27 +232,26 @@ def test_swapped_and_truncated_idx_files_are_named(fake: Path, tmp_path: Path) -
     files = fake_files()
     (folder / "t10k-images-idx3-ubyte").write_bytes(files["t10k-labels-idx1-ubyte"])
     (folder / "t10k-labels-idx1-ubyte").write_bytes(files["t10k-images-idx3-ubyte"])
-    said: list[str] = []
-    load("mnist", "test", folder=folder, tell=said.append)
-    assert "t10k-images-idx3-ubyte" in said[0]
-    assert "another SHA-256" in said[0]
+    load_dataset("mnist", "test", folder=folder)
+    assert "t10k-images-idx3-ubyte" in said.messages[0]
+    assert "another SHA-256" in said.messages[0]
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("mnits",), "unknown data set 'mnits': choose one of mnist"),
+        (("mnits",), "unknown data set 'mnits': choose one of affnist, .*did you mean mnist"),
         (("mnist", "training"), "unknown split 'training': choose one of train, validation, test"),
         (("mnist", "train", "strict"), "unknown protocol 'strict': choose one of default, paper"),
     ],
 )
 def test_bad_names_are_named(arguments: tuple[str, ...], message: str) -> None:
     with pytest.raises(DataError, match=message):
-        load(*arguments)
+        load_dataset(*arguments)
 
 
 def test_unknown_options_and_folders_are_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="the data set mnist has no option 'camera': it takes none"):
-        load("mnist", camera="left")
+    with pytest.raises(DataError, match=r"the data set mnist has no option 'camera': it takes folder$"):
+        load_dataset("mnist", camera="left")
     with pytest.raises(DataError, match="nowhere is not a folder"):
-        load("mnist", folder=tmp_path / "nowhere")
+        load_dataset("mnist", folder=tmp_path / "nowhere")

@@ -43,26 +43,26 @@ def test_a_mirror_is_read_over_http_and_unpacked(tmp_path: Path) -> None:
     assert paths[WANTED.name].read_bytes() == CONTENT
 
 
-def test_a_source_that_is_silent_gives_way_to_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch_module, "PATIENCE", 0.2)
-    said: list[str] = []
+def test_a_source_that_is_silent_gives_way_to_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(fetch_module, "TIMEOUT_SECONDS", 0.2)
     with web_server({}, silent=True) as address:
-        fetch([WANTED], [Mirror(address), Fixed(CONTENT)], tmp_path, tell=said.append)
-    assert "timed out" in said[0]
+        fetch([WANTED], [Mirror(address), Fixed(CONTENT)], tmp_path)
+    assert "timed out" in said.messages[0]
     assert (tmp_path / WANTED.name).read_bytes() == CONTENT
 
 
-def test_a_source_with_another_file_gives_way_to_the_next(tmp_path: Path) -> None:
-    said: list[str] = []
-    fetch([WANTED], [Fixed(b"something else"), Fixed(CONTENT)], tmp_path, tell=said.append)
-    assert "has another SHA-256" in said[0]
+def test_a_source_with_another_file_gives_way_to_the_next(tmp_path: Path, said: pytest.LogCaptureFixture) -> None:
+    fetch([WANTED], [Fixed(b"something else"), Fixed(CONTENT)], tmp_path)
+    assert "has another SHA-256" in said.messages[0]
     assert (tmp_path / WANTED.name).read_bytes() == CONTENT
 
 
 def test_a_download_that_breaks_off_leaves_nothing(tmp_path: Path) -> None:
     with (
         web_server(packed({WANTED.name: CONTENT}), cut=30) as address,
-        pytest.raises(DataError, match="could not be had"),
+        pytest.raises(DataError, match="could not be fetched"),
     ):
         fetch([WANTED], [Mirror(address)], tmp_path)
     assert not [file for file in tmp_path.iterdir() if file.name != ".lock"]
@@ -131,7 +131,7 @@ def test_npm_is_asked_for_the_package_and_a_missing_npm_gives_way(monkeypatch: p
 
     monkeypatch.setattr(fetch_module.shutil, "which", lambda name: "npm")
     monkeypatch.setattr(fetch_module.subprocess, "run", failing)
-    with pytest.raises(SourceFailed, match=r"npm package some-package@1\.0\.0 could not be had"):
+    with pytest.raises(SourceFailed, match=r"npm package some-package@1\.0\.0 could not be fetched"):
         package.read(WANTED)
 
 

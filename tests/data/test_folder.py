@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from shortcaps.data import load
+from shortcaps.data import load_dataset
 from shortcaps.data.sheet import contact_sheet
 from shortcaps.errors import DataError
 from tests.data.fakes import content_hashes
@@ -31,33 +31,33 @@ def tree(root: Path, per_class: int = 10, formats: tuple[str, ...] = ("png", "bm
 
 
 def test_a_single_tree_is_split_by_content_without_overlap(tmp_path: Path) -> None:
-    parts = [load(tree(tmp_path), split) for split in ("train", "validation", "test")]
+    parts = [load_dataset(tree(tmp_path), split) for split in ("train", "validation", "test")]
     assert [len(part) for part in parts] == [24, 3, 3]
     assert parts[0].class_names == ("cats", "dogs", "owls")
     assert parts[0].image_shape == (1, 28, 28)
     hashes = [set(content_hashes(part.images)) for part in parts]
     assert not (hashes[0] & hashes[1] or hashes[0] & hashes[2] or hashes[1] & hashes[2])
-    assert torch.equal(parts[0].images, load(tmp_path, "train").images)
+    assert torch.equal(parts[0].images, load_dataset(tmp_path, "train").images)
     for part in parts:
         assert set(part.labels.tolist()) == {0, 1, 2}
 
 
 def test_pictures_that_come_or_go_turn_no_training_picture_into_a_test_picture(tmp_path: Path) -> None:
-    before = load(tree(tmp_path, 40), "train")
+    before = load_dataset(tree(tmp_path, 40), "train")
     for name in ("cats", "dogs", "owls"):
         (tmp_path / name / "0.png").unlink()
         for n in range(12):
             picture(tmp_path / name / f"new-{n}.png", 10_000 + n)
     trained = set(content_hashes(before.images))
-    assert not trained & set(content_hashes(load(tmp_path, "test").images))
-    still = set(content_hashes(load(tmp_path, "train").images))
+    assert not trained & set(content_hashes(load_dataset(tmp_path, "test").images))
+    still = set(content_hashes(load_dataset(tmp_path, "train").images))
     assert len(trained & still) > 0.9 * len(trained)
 
 
 def test_train_val_test_folders_are_used_as_they_are(tmp_path: Path) -> None:
     for split, count in (("train", 5), ("val", 2), ("test", 3)):
         tree(tmp_path / split, count)
-    assert [len(load(tmp_path, split)) for split in ("train", "validation", "test")] == [15, 6, 9]
+    assert [len(load_dataset(tmp_path, split)) for split in ("train", "validation", "test")] == [15, 6, 9]
 
 
 @pytest.mark.parametrize("suffix", ["png", "jpg", "bmp", "webp"])
@@ -66,24 +66,23 @@ def test_grey_and_colour_images_of_any_size(tmp_path: Path, suffix: str, mode: s
     for name in ("a", "b"):
         for n in range(3):
             picture(tmp_path / name / f"{n}.{suffix}", n, (30 + n, 50), mode)
-    assert load(tmp_path, "train", image_size=40).image_shape == (1, 40, 40)
-    assert load(tmp_path, "train", image_size=17, colour=True).image_shape == (3, 17, 17)
+    assert load_dataset(tmp_path, "train", image_size=40).image_shape == (1, 40, 40)
+    assert load_dataset(tmp_path, "train", image_size=17, colour=True).image_shape == (3, 17, 17)
 
 
-def test_broken_files_are_listed_together_and_can_be_skipped(tmp_path: Path) -> None:
+def test_broken_files_are_listed_together_and_can_be_skipped(tmp_path: Path, said: pytest.LogCaptureFixture) -> None:
     for split in ("train", "val", "test"):
         tree(tmp_path / split, 4)
     (tmp_path / "train/cats/text.png").write_text("this is no picture")
     whole = (tmp_path / "train/dogs/0.png").read_bytes()
     (tmp_path / "train/dogs/half.png").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(DataError, match="2 of 14 images cannot be used; remove them or use --skip-broken") as caught:
-        load(tmp_path, "train")
+        load_dataset(tmp_path, "train")
     assert "text.png: not an image" in str(caught.value)
     assert "half.png: broken" in str(caught.value)
-    said: list[str] = []
-    assert len(load(tmp_path, "train", skip_broken=True, tell=said.append)) == 12
-    assert "2 images" in said[0]
-    assert "text.png" in said[0]
+    assert len(load_dataset(tmp_path, "train", skip_broken=True)) == 12
+    assert "2 images" in said.messages[0]
+    assert "text.png" in said.messages[0]
 
 
 def huge_png(width: int, height: int) -> bytes:
@@ -107,34 +106,34 @@ def test_pictures_that_would_fill_the_memory_are_refused(tmp_path: Path, side: i
         tree(tmp_path / split, 2)
     (tmp_path / "train/cats/bomb.png").write_bytes(huge_png(side, side))
     with pytest.raises(DataError, match=r"bomb.png: .*make it smaller"):
-        load(tmp_path, "train")
+        load_dataset(tmp_path, "train")
 
 
 def test_folders_that_cannot_be_learned_from_are_refused(tmp_path: Path) -> None:
     (tmp_path / "none").mkdir()
     with pytest.raises(DataError, match="has no class folders: put the images of each class"):
-        load(tmp_path / "none", "train")
+        load_dataset(tmp_path / "none", "train")
     picture(tmp_path / "one/only/0.png", 0)
     with pytest.raises(DataError, match=r"has one class only \(only\): a classifier needs at least two"):
-        load(tmp_path / "one", "train")
+        load_dataset(tmp_path / "one", "train")
     tree(tmp_path / "empty")
     (tmp_path / "empty/unicorns").mkdir()
     with pytest.raises(DataError, match="no images for unicorns: add some"):
-        load(tmp_path / "empty", "train")
+        load_dataset(tmp_path / "empty", "train")
     tree(tmp_path / "few", 2)
     with pytest.raises(DataError, match="class cats has 2 different images: dividing them needs at least 3"):
-        load(tmp_path / "few", "train")
+        load_dataset(tmp_path / "few", "train")
     tree(tmp_path / "partial/train", 2)
     with pytest.raises(DataError, match="has a train folder but none for test"):
-        load(tmp_path / "partial", "test")
+        load_dataset(tmp_path / "partial", "test")
     tree(tmp_path / "partial/test", 2)
     picture(tmp_path / "partial/test/mice/0.png", 0)
     with pytest.raises(DataError, match=r"has the classes cats, dogs, mice, owls, but .* has cats, dogs, owls"):
-        load(tmp_path / "partial", "test")
+        load_dataset(tmp_path / "partial", "test")
 
 
 def test_a_contact_sheet_shows_training_augmented_and_test_images(tmp_path: Path) -> None:
-    parts = [load(tree(tmp_path / "images"), split, colour=True) for split in ("train", "test")]
+    parts = [load_dataset(tree(tmp_path / "images"), split, colour=True) for split in ("train", "test")]
     contact_sheet(parts, tmp_path / "sheet.png")
     with Image.open(tmp_path / "sheet.png") as sheet:
         assert sheet.width > 600
@@ -149,7 +148,7 @@ def test_copies_of_a_picture_stay_on_one_side_of_a_split(tmp_path: Path) -> None
             for copy in range(3):
                 suffix = ("png", "bmp", "webp")[n % 3]
                 (root / name / f"copy{copy}-{n}.{suffix}").write_bytes((root / name / f"{n}.{suffix}").read_bytes())
-    hashes = [set(content_hashes(load(root, split).images)) for split in ("train", "validation", "test")]
+    hashes = [set(content_hashes(load_dataset(root, split).images)) for split in ("train", "validation", "test")]
     assert not (hashes[0] & hashes[1] or hashes[0] & hashes[2] or hashes[1] & hashes[2])
 
 
@@ -157,10 +156,10 @@ def test_a_class_may_be_called_train_and_a_split_training(tmp_path: Path) -> Non
     for name in ("car", "train"):
         for n in range(5):
             picture(tmp_path / "vehicles" / name / f"{n}.png", n + 50 * (name == "car"))
-    assert load(tmp_path / "vehicles", "train").class_names == ("car", "train")
+    assert load_dataset(tmp_path / "vehicles", "train").class_names == ("car", "train")
     for split in ("Training", "Validation", "Testing"):
         tree(tmp_path / "pets" / split, 3)
-    assert load(tmp_path / "pets", "test").class_names == ("cats", "dogs", "owls")
+    assert load_dataset(tmp_path / "pets", "test").class_names == ("cats", "dogs", "owls")
 
 
 def test_sixteen_bits_of_grey_and_rotated_photos_are_read_as_they_look(tmp_path: Path) -> None:
@@ -174,7 +173,7 @@ def test_sixteen_bits_of_grey_and_rotated_photos_are_read_as_they_look(tmp_path:
                 (tmp_path / split / name).mkdir(parents=True, exist_ok=True)
                 Image.fromarray(ramp + n).save(tmp_path / split / name / f"{n}.png")
                 photo.save(tmp_path / split / name / f"{n}.jpg", exif=exif, quality=95)
-    images = load(tmp_path, "train", image_size=20).images.float()
+    images = load_dataset(tmp_path, "train", image_size=20).images.float()
     upright = torch.from_numpy(np.asarray(photo).astype(np.float32))
     deep = [image[0] for image in images if (image[0] - upright).abs().mean() < 3]
     turned = [image[0] for image in images if (image[0] - upright.rot90(-1)).abs().mean() < 3]

@@ -5,13 +5,14 @@ from __future__ import annotations
 import gzip
 import re
 import struct
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from shortcaps.data import cache_folder, load, smallnorb, solids
+from shortcaps.data import cache_folder, load_dataset, smallnorb, solids
 from shortcaps.data.norb import TEST_INSTANCES, TRAINING_INSTANCES, halve, matrix_header, parse_matrix
 from shortcaps.errors import DataError
 from tests.data.fakes import content_hashes
@@ -46,11 +47,12 @@ def test_damaged_matrices_are_named() -> None:
             parse_matrix(damaged, "file")
 
 
-def write_small_set(folder: Path, *, packed: bool) -> None:
-    """Every instance of every category from four azimuths and three elevations, under one lighting."""
-    folder.mkdir()
+def small_matrices(
+    elevations: Sequence[int] = (0, 2, 8), azimuths: Sequence[int] = (0, 10, 20, 34)
+) -> Iterator[tuple[str, str, bytes]]:
+    """Part, kind and file of a set with every instance of every category from a few viewpoints, under one lighting."""
     for part, instances in (("training", TRAINING_INSTANCES), ("testing", TEST_INSTANCES)):
-        rows = [(c, i, e, a, 0) for i in instances for e in (0, 2, 8) for a in (0, 10, 20, 34) for c in range(5)]
+        rows = [(c, i, e, a, 0) for i in instances for e in elevations for a in azimuths for c in range(5)]
         table = np.array(rows)
         random = np.random.default_rng(len(part))
         arrays = {
@@ -59,19 +61,27 @@ def write_small_set(folder: Path, *, packed: bool) -> None:
             "info": (table[:, 1:], "<i4"),
         }
         for kind, (array, number) in arrays.items():
-            name, data = smallnorb.FILES[part][kind].name, matrix_bytes(array, number)
-            (folder / (name + ".gz" if packed else name)).write_bytes(gzip.compress(data, 1) if packed else data)
+            yield part, kind, matrix_bytes(array, number)
+
+
+def write_small_set(folder: Path, *, packed: bool) -> None:
+    folder.mkdir()
+    for part, kind, data in small_matrices():
+        name = smallnorb.FILES[part][kind].name
+        (folder / (name + ".gz" if packed else name)).write_bytes(gzip.compress(data, 1) if packed else data)
 
 
 @pytest.fixture
 def small_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_small_set(tmp_path / "norb", packed=False)
-    monkeypatch.setattr(smallnorb.read_smallnorb, "__defaults__", (None, lambda message: None, ()))
+    monkeypatch.setattr(smallnorb, "MIRRORS", ())
     return tmp_path / "norb"
 
 
 def test_the_default_protocol_holds_out_instances_of_the_training_objects(small_set: Path) -> None:
-    train, validation, test = (load("smallnorb", split, folder=small_set) for split in ("train", "validation", "test"))
+    train, validation, test = (
+        load_dataset("smallnorb", split, folder=small_set) for split in ("train", "validation", "test")
+    )
     assert (len(train), len(validation), len(test)) == (4 * 60, 60, 300)
     hashes = [set(content_hashes(part.images)) for part in (train, validation, test)]
     assert not hashes[0] & hashes[1]
@@ -83,7 +93,7 @@ def test_the_default_protocol_holds_out_instances_of_the_training_objects(small_
 
 def test_the_papers_protocol_validates_on_the_test_file_and_trains_on_all_instances(small_set: Path) -> None:
     train, validation, test = (
-        load("smallnorb", split, "paper", folder=small_set) for split in ("train", "validation", "test")
+        load_dataset("smallnorb", split, "paper", folder=small_set) for split in ("train", "validation", "test")
     )
     assert len(train) == 300
     assert torch.equal(validation.images, test.images)
@@ -92,19 +102,21 @@ def test_the_papers_protocol_validates_on_the_test_file_and_trains_on_all_instan
 @pytest.mark.parametrize(("viewpoint", "familiar", "novel"), [("azimuth", 2 / 4, 2 / 4), ("elevation", 2 / 3, 1 / 3)])
 def test_novel_viewpoints_are_never_trained_on(small_set: Path, viewpoint: str, familiar: float, novel: float) -> None:
     train, validation, test = (
-        load(f"smallnorb-{viewpoint}", split, folder=small_set) for split in ("train", "validation", "test")
+        load_dataset(f"smallnorb-{viewpoint}", split, folder=small_set) for split in ("train", "validation", "test")
     )
     assert len(train) == 240 * familiar
     assert len(validation) == 60 * familiar
     assert len(test) == round(300 * novel)
     assert f"novel {viewpoint}" in test.label
-    seen = load(f"smallnorb-{viewpoint}", "test", folder=small_set, viewpoints="familiar")
+    seen = load_dataset(f"smallnorb-{viewpoint}", "test", folder=small_set, viewpoints="familiar")
     assert len(seen) == 300 * familiar
     assert not set(content_hashes(seen.images)) & set(content_hashes(test.images))
 
 
 def test_cameras_halving_and_crops(small_set: Path) -> None:
-    left, right, stereo = (load("smallnorb", "test", folder=small_set, camera=c) for c in ("left", "right", "stereo"))
+    left, right, stereo = (
+        load_dataset("smallnorb", "test", folder=small_set, camera=c) for c in ("left", "right", "stereo")
+    )
     assert left.images.shape[1:] == (1, 48, 48)
     assert torch.equal(stereo.images, torch.cat([left.images, right.images], 1))
     assert stereo.image_shape == (2, 32, 32)
@@ -115,44 +127,46 @@ def test_cameras_halving_and_crops(small_set: Path) -> None:
     square = torch.tensor([[[[1, 2], [4, 6]]]], dtype=torch.uint8)
     assert halve(square).tolist() == [[[[3]]]]
     with pytest.raises(DataError, match="unknown camera 'both': choose one of left, right, stereo"):
-        load("smallnorb", "test", folder=small_set, camera="both")
+        load_dataset("smallnorb", "test", folder=small_set, camera="both")
 
 
 def test_packed_files_must_be_the_published_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_small_set(tmp_path / "norb", packed=True)
-    monkeypatch.setattr(smallnorb.read_smallnorb, "__defaults__", (None, lambda message: None, ()))
+    monkeypatch.setattr(smallnorb, "MIRRORS", ())
     with pytest.raises(DataError, match="another SHA-256 than the published smallnorb-5x46789"):
-        load("smallnorb", "train", folder=tmp_path / "norb")
+        load_dataset("smallnorb", "train", folder=tmp_path / "norb")
 
 
 def test_a_missing_download_names_the_files_and_where_to_put_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(smallnorb.read_smallnorb, "__defaults__", (None, lambda message: None, ()))
+    monkeypatch.setattr(smallnorb, "MIRRORS", ())
     with pytest.raises(DataError) as caught:
-        load("smallnorb", "test")
+        load_dataset("smallnorb", "test")
     for kind in ("dat", "cat", "info"):
         assert f"smallnorb-5x01235x9x18x6x2x96x96-testing-{kind}.mat" in str(caught.value)
     assert "or put them into" in str(caught.value)
 
 
-def test_a_damaged_file_in_the_cache_is_taken_from_its_source_again(small_set: Path) -> None:
-    before = load("smallnorb", "test", folder=small_set).images
+def test_a_damaged_file_in_the_cache_is_taken_from_its_source_again(
+    small_set: Path, said: pytest.LogCaptureFixture
+) -> None:
+    before = load_dataset("smallnorb", "test", folder=small_set).images
     file = cache_folder() / "smallnorb" / smallnorb.FILES["testing"]["dat"].name
     damaged = bytearray(file.read_bytes())
     damaged[-7] ^= 4
     file.write_bytes(damaged)
-    said: list[str] = []
-    assert torch.equal(load("smallnorb", "test", folder=small_set, tell=said.append).images, before)
-    assert "is damaged: fetching it again" in said[0]
+    said.clear()
+    assert torch.equal(load_dataset("smallnorb", "test", folder=small_set).images, before)
+    assert "is damaged: fetching it again" in said.messages[0]
 
 
 def test_a_damaged_file_in_the_cache_is_refused_where_no_source_has_it(small_set: Path) -> None:
-    load("smallnorb", "test", folder=small_set)
+    load_dataset("smallnorb", "test", folder=small_set)
     file = cache_folder() / "smallnorb" / smallnorb.FILES["testing"]["dat"].name
     damaged = bytearray(file.read_bytes())
     damaged[-7] ^= 4
     file.write_bytes(damaged)
-    with pytest.raises(DataError, match=r"testing-dat\.mat could not be had"):
-        load("smallnorb", "test")
+    with pytest.raises(DataError, match=r"testing-dat\.mat could not be fetched"):
+        load_dataset("smallnorb", "test")
 
 
 def test_files_put_into_the_cache_folder_by_hand_are_used(small_set: Path) -> None:
@@ -160,7 +174,7 @@ def test_files_put_into_the_cache_folder_by_hand_are_used(small_set: Path) -> No
     place.mkdir(parents=True)
     for wanted in smallnorb.FILES["testing"].values():
         (place / wanted.name).write_bytes((small_set / wanted.name).read_bytes())
-    assert len(load("smallnorb", "test")) == 300
+    assert len(load_dataset("smallnorb", "test")) == 300
 
 
 def test_swapped_files_are_named(small_set: Path) -> None:
@@ -169,7 +183,7 @@ def test_swapped_files_are_named(small_set: Path) -> None:
     cat.write_bytes(info.read_bytes())
     info.write_bytes(swapped)
     with pytest.raises(DataError, match=r"testing-cat.mat holds int32 .*, which is no `cat` file: were files swapped"):
-        load("smallnorb", "test", folder=small_set)
+        load_dataset("smallnorb", "test", folder=small_set)
 
 
 @pytest.mark.parametrize("shape", ["sphere", "box", "cylinder"])
@@ -210,28 +224,28 @@ def few_solids(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_solids_go_through_the_same_reader_and_splits(few_solids: None) -> None:
     progress: list[tuple[int, int]] = []
-    train = load("solids", "train", progress=lambda done, of: progress.append((done, of)))
+    train = load_dataset("solids", "train", progress=lambda done, of: progress.append((done, of)))
     assert progress[-1] == (10, 10)
-    validation, test = load("solids", "validation"), load("solids", "test")
+    validation, test = load_dataset("solids", "validation"), load_dataset("solids", "test")
     assert len(train) == len(validation) == len(test) == 5 * 9 * 6
     assert train.label == "solids (rendered), left camera"
     assert torch.equal(train.labels[:10], torch.arange(5).repeat(2))
     hashes = [set(content_hashes(part.images)) for part in (train, validation, test)]
     assert not (hashes[0] & hashes[1] or hashes[0] & hashes[2] or hashes[1] & hashes[2])
-    novel = load("solids-azimuth", "test")
+    novel = load_dataset("solids-azimuth", "test")
     assert len(novel) == 5 * 6 * 6  # azimuths 0, 20 and 40 degrees are familiar, the other six of these nine are not
 
 
-def test_a_damaged_solids_file_is_rendered_again(few_solids: None) -> None:
-    before = load("solids", "test").images
+def test_a_damaged_solids_file_is_rendered_again(few_solids: None, said: pytest.LogCaptureFixture) -> None:
+    before = load_dataset("solids", "test").images
     file = solids.file_paths("testing")["dat"]
     damaged = bytearray(file.read_bytes())
     damaged[-7] ^= 4
     for data in (file.read_bytes()[:-1], bytes(damaged)):
         file.write_bytes(data)
-        said: list[str] = []
-        assert torch.equal(load("solids", "test", tell=said.append).images, before)
-        assert "rendering it again" in said[0]
+        said.clear()
+        assert torch.equal(load_dataset("solids", "test").images, before)
+        assert "rendering it again" in said.messages[0]
 
 
 def test_solids_are_the_same_every_time_and_differ_between_instances() -> None:

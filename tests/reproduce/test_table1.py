@@ -140,18 +140,20 @@ def test_what_fails_is_told_and_the_rest_goes_on(tmp_path: Path, grid: list[Job]
     assert [record.cell.routing for record in outcome.done] == ["dynamic"]
 
 
-def test_a_record_made_otherwise_is_not_taken_for_this_one(tmp_path: Path, grid: list[Job]) -> None:
+def test_a_record_made_otherwise_is_not_taken_for_this_one(
+    tmp_path: Path, grid: list[Job], said: pytest.LogCaptureFixture
+) -> None:
     run_grid(grid[:1], tmp_path, launch=in_process)
     longer = plan_jobs([grid[0].cell], tmp_path / "runs", epochs=2)
     with pytest.raises(RunError, match="was made with epochs 1 instead of 2: choose another --out"):
         run_grid(longer, tmp_path, launch=in_process)
 
-    said: list[str] = []
+    said.clear()
     others = [longer[0], *plan_jobs([grid[1].cell], tmp_path / "runs", epochs=1)]
-    outcome = run_grid(others, tmp_path, launch=in_process, tell=said.append)
+    outcome = run_grid(others, tmp_path, launch=in_process)
     assert [record.cell for record in outcome.done] == [grid[1].cell], "the others are run all the same"
     assert "epochs 1 instead of 2" in outcome.failed["baseline/shortcut/em/mnist, seed 0"]
-    assert said[0].startswith(
+    assert said.messages[0].startswith(
         "baseline/shortcut/em/mnist, seed 0 is left out: baseline-shortcut-em-mnist-seed0.json was"
     )
 
@@ -264,6 +266,8 @@ def test_what_the_papers_protocol_leaks_is_marked_and_nothing_else(tmp_path: Pat
     assert "ᵖ" in str(ours([made_up(smallnorb, 0.9, protocol="paper")], smallnorb))
     assert "ᵖ" not in str(ours([made_up(smallnorb, 0.9)], smallnorb))
     assert "ᵖ" not in str(ours([made_up(FUZZY, 0.9, protocol="paper")], FUZZY)), "MNIST's two protocols are the same"
+    assert not made_up(FUZZY, 0.9, protocol="paper", dataset="fashion-mnist").leaky
+    assert made_up(FUZZY, 0.9, protocol="paper", dataset="affnist-regenerated").leaky
 
 
 def test_only_the_papers_training_on_the_papers_images_is_called_so() -> None:

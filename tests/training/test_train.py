@@ -16,7 +16,7 @@ import torch
 
 import shortcaps as package
 from shortcaps.cli import main
-from shortcaps.data import load
+from shortcaps.data import load_dataset
 from shortcaps.errors import RunError, RunFault
 from shortcaps.runs.directory import read_tensors
 from shortcaps.training import RECIPES, TrainConfig, train
@@ -69,7 +69,7 @@ def test_the_report_stands_alone_and_shows_what_is_promised(run: Path) -> None:
 def test_a_run_is_loaded_without_pickle_and_gives_the_tested_answers(run: Path) -> None:
     model = package.load(run)
     assert model.class_names == ("across", "disc", "down")
-    data = load(run.parent / "pictures", "test", image_size=20)
+    data = load_dataset(run.parent / "pictures", "test", image_size=20)
     answers = model(data.view(data.images)).argmax(1)
     tested = json.loads((run / "result.json").read_text())["test"]
     assert (answers == data.labels).float().mean().item() == pytest.approx(tested["accuracy"])
@@ -251,7 +251,7 @@ def test_a_loss_that_is_no_number_stops_with_its_place_and_leaves_good_weights(
 
 
 def test_routing_settings_of_a_config_leave_the_recipes_others_as_they_are(tmp_path: Path) -> None:
-    data = load(str(pictures(tmp_path / "pictures", 12)), "train")
+    data = load_dataset(str(pictures(tmp_path / "pictures", 12)), "train")
     config = TrainConfig(data=data.name, routing="em", network={"passes": 1, "routing_settings": {"sharpness": 2.0}})
     settings = network_settings(config, data)
     assert settings["routing_settings"] == RECIPES["fast"].routing_settings["em"] | {"sharpness": 2.0}
@@ -366,9 +366,9 @@ def test_the_mnist_example_runs_on_a_tiny_setting() -> None:
     from shortcaps.errors import DataError
 
     try:
-        load("mnist", "test")
+        load_dataset("mnist", "test")
     except DataError as error:
-        pytest.skip(f"MNIST cannot be had here: {str(error).splitlines()[0]}")
+        pytest.skip(f"MNIST cannot be fetched here: {str(error).splitlines()[0]}")
     script = Path(__file__).parents[2] / "examples" / "train_mnist.py"
     result = subprocess.run([sys.executable, script, "--tiny"], check=True, capture_output=True, text=True, timeout=120)
     assert "the first test image is a 7" in result.stdout

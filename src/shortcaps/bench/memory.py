@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 from shortcaps.bench.cases import Case
+
+log = logging.getLogger(__name__)
 
 # By default glibc keeps much of what was freed, how much depends on chance, and the peak of one and the same step varies by 7 %.
 # With a fixed threshold every larger block goes back to the system at once: repetitions agree to less than a percent.
 _GIVE_BACK = {"MALLOC_MMAP_THRESHOLD_": str(128 * 1024)}
 
 
-def measure_memory(
-    case: Case, device: str = "cpu", *, training: bool = True, tell: Callable[[str], None] = lambda message: None
-) -> int | None:
+def measure_memory(case: Case, device: str = "cpu", *, training: bool = True) -> int | None:
     """Bytes above what the process held before it made the network, at the highest, over two steps.
 
-    None where they cannot be had: no such counter on this system, or the case does not fit into the machine at all. Why is told.
+    None where they are not available: no such counter on this system, or the case does not fit into the machine at all. The log
+    says why.
     """
     job = json.dumps({**case.to_dict(), "training": training, "device": device})
     result = subprocess.run(
@@ -34,7 +35,7 @@ def measure_memory(
     if result.returncode == 0 and result.stdout.strip().isdigit():
         return int(result.stdout)
     why = (result.stderr.strip().splitlines() or [f"it ended with {result.returncode}"])[-1]
-    tell(f"the memory of {case} could not be measured: {why}")
+    log.warning("the memory of %s could not be measured: %s", case, why)
     return None
 
 

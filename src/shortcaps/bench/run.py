@@ -57,7 +57,7 @@ def run_benchmark(
     device: str = "cpu",
     memory: bool = True,
     latency: bool = True,
-    tell: Callable[[str], None] = lambda message: None,
+    progress: Callable[[str], None] = lambda message: None,
 ) -> Report:
     """Measures the cases, and beside each its backbone and, for ratios, whatever of it is dense."""
     wanted = list(dict.fromkeys(cases))
@@ -65,15 +65,15 @@ def run_benchmark(
     # Memory first: each case has a process of its own, and nothing else runs beside it.
     held: dict[Case, int | None] = {}
     for case in wanted if memory else ():
-        tell(f"memory of {case}")
-        held[case] = measure_memory(case, device, tell=tell)
+        progress(f"memory of {case}")
+        held[case] = measure_memory(case, device)
     every = [*backbones, *wanted]
-    tell("preparing")
+    progress("preparing")
     product, multiply_adds = matrix_product(device)
     steps: dict[Case | str, Any] = {case: case.training_step(device) for case in every}
     steps[MATRIX_PRODUCT] = product
     step_times = time_interleaved(
-        steps, rounds, device, lambda name, turn: tell(f"training step, round {turn} of {rounds}: {name}")
+        steps, rounds, device, lambda name, turn: progress(f"training step, round {turn} of {rounds}: {name}")
     )
     peak = multiply_adds / min(step_times[MATRIX_PRODUCT])
     del steps
@@ -81,7 +81,7 @@ def run_benchmark(
         {case: case.inference(device) for case in every},
         rounds,
         device,
-        lambda name, turn: tell(f"inference, round {turn} of {rounds}: {name}"),
+        lambda name, turn: progress(f"inference, round {turn} of {rounds}: {name}"),
     )
     step_ms = {case: milliseconds(step_times[case]) for case in every}
     results = []
@@ -101,13 +101,13 @@ def run_benchmark(
                 reference / own if reference and own and case != dense else None,
             )
         )
-    alone = _latency(wanted, device, tell) if latency else {}
+    alone = _latency(wanted, device, progress) if latency else {}
     return Report(describe_environment(device), device, rounds, peak, results, alone)
 
 
-def _latency(cases: list[Case], device: str, tell: Callable[[str], None]) -> dict[str, float]:
+def _latency(cases: list[Case], device: str, progress: Callable[[str], None]) -> dict[str, float]:
     """One image at a time, for every network that was asked for, on its fastest path."""
-    tell("one image at a time")
+    progress("one image at a time")
     fastest = {}
     for case in cases:
         if case.path in ("fused", "factored"):

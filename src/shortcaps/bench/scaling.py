@@ -75,7 +75,7 @@ def measure_scaling(
     *,
     rounds: int = 5,
     device: str = "cpu",
-    tell: Callable[[str], None] = lambda message: None,
+    progress: Callable[[str], None] = lambda message: None,
 ) -> list[Scaling]:
     found = []
     for quantity in quantities:
@@ -83,13 +83,13 @@ def measure_scaling(
         cases = {(path, value): _with(base, path, quantity, value) for path in paths for value in values}
         memory = {}
         for key, case in cases.items():
-            tell(f"memory with {quantity} {key[1]}, {key[0]}")
-            memory[key] = measure_memory(case, device, tell=tell)
+            progress(f"memory with {quantity} {key[1]}, {key[0]}")
+            memory[key] = measure_memory(case, device)
         times = time_interleaved(
             {key: case.training_step(device) for key, case in cases.items()},
             rounds,
             device,
-            lambda key, turn, quantity=quantity: tell(f"time with {quantity} {key[1]}, {key[0]}, round {turn}"),  # type: ignore[misc]
+            lambda key, turn, quantity=quantity: progress(f"time with {quantity} {key[1]}, {key[0]}, round {turn}"),  # type: ignore[misc]
         )
         for path in paths:
             keys = [(path, value) for value in values]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from typing import Annotated, cast
 
@@ -10,7 +11,7 @@ import typer
 from rich.console import Console
 
 import shortcaps
-from shortcaps.environment import best_device
+from shortcaps.environment import best_device, is_first_process
 from shortcaps.errors import DataError, RunError, RunFault
 
 app = typer.Typer(
@@ -29,6 +30,7 @@ UsageError = cast(type[typer.BadParameter], typer.BadParameter.__bases__[0])
 
 def main() -> None:
     """The `shortcaps` command. A mistake of the user's gets one line and exit code 2, a fault while running exit code 1."""
+    _print_log()
     try:
         sys.exit(app(standalone_mode=False))
     except UsageError as mistake:
@@ -78,6 +80,21 @@ def _options(
 def tell(message: str) -> None:
     """A line about what is going on, beside the results on standard output."""
     errors.print(message, markup=False, highlight=False, style="dim", soft_wrap=True)
+
+
+class _Lines(logging.Handler):
+    """Prints what the package logs as the commands print what they have to say themselves."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        tell(record.getMessage())
+
+
+def _print_log() -> None:
+    """Show the package's log from INFO on. Of several processes that train together only the first speaks."""
+    log = logging.getLogger("shortcaps")
+    log.setLevel(logging.INFO)
+    log.addHandler(_Lines() if is_first_process() else logging.NullHandler())
+    log.propagate = False
 
 
 def find_device(name: str | None) -> str:

@@ -91,16 +91,14 @@ def bench_command(
     quantities = _chosen(against, tuple(QUANTITIES), "quantity") if against is not None else []
     keep_freed_memory()
     with errors.status("starting") as status:
-
-        def tell(message: str) -> None:
-            status.update(message)
-
         if quantities:
             found = measure_scaling(
-                cases[0], quantities, chosen_paths, rounds=rounds, device=find_device(device), tell=tell
+                cases[0], quantities, chosen_paths, rounds=rounds, device=find_device(device), progress=status.update
             )
         else:
-            report = run_benchmark(cases, rounds=rounds, device=find_device(device), memory=memory, tell=tell)
+            report = run_benchmark(
+                cases, rounds=rounds, device=find_device(device), memory=memory, progress=status.update
+            )
     if quantities:
         from shortcaps.bench.plots import plot_scaling
 

@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from shortcaps.cli.app import app, console, errors, tell
-from shortcaps.data import DATASETS, PROTOCOLS, SPLITS, cache_folder, load
+from shortcaps.cli.app import app, console, errors
+from shortcaps.data import DATASETS, PROTOCOLS, SPLITS, cache_folder, load_dataset
 from shortcaps.errors import DataError
 
 
@@ -40,7 +40,9 @@ def _rendering_bar() -> Iterator[Callable[[int, int], None]]:
             bar.stop()
 
 
-NAMES_HELP = "\n".join(f"- **{name}**: {what}" for name, what in DATASETS.items())
+NAMES_HELP = "\n".join(
+    f"- **{name}**: {spec.description}, {'x'.join(map(str, spec.image_size))}" for name, spec in DATASETS.items()
+)
 
 
 @app.command(
@@ -91,7 +93,7 @@ def data(
     }
     with _rendering_bar() as progress:
         parts = [
-            load(names[0], split, protocol, folder=folder, tell=tell, progress=progress, **options) for split in SPLITS
+            load_dataset(names[0], split, protocol, folder=folder, progress=progress, **options) for split in SPLITS
         ]
     for part in parts:
         shape = "x".join(map(str, part.image_shape))

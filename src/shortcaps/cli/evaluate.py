@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from shortcaps.cli.app import app, console, tell
-from shortcaps.data import SPLITS, load, options_of
+from shortcaps.data import SPLITS, find_spec, load_dataset
 from shortcaps.environment import best_device
 from shortcaps.errors import RunError
 from shortcaps.inference.load import load_network
@@ -72,10 +72,10 @@ def evaluate_command(
     flags = {option: value for option, value in given.items() if value is not None}
     # Images are shown to the network as they were in training, as far as the other data set knows the same settings.
     is_own = name == trained.data
-    known = (*options_of(name), "folder") if is_own else options_of(name)
+    known = (*find_spec(name).options, "folder") if is_own else find_spec(name).options
     options = {option: value for option, value in trained.data_options.items() if option in known} | flags
     model = load_network(run)
-    images = load(name, split, protocol or trained.protocol, tell=tell, **options)
+    images = load_dataset(name, split, protocol or trained.protocol, **options)
     if is_own and protocol in (None, trained.protocol) and not flags and trained.most_images is None:
         before = config["data"].get("fingerprints", {}).get(split)  # older runs have none
         if before not in (None, images.fingerprint()):

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from shortcaps.cli.app import app, console, errors, find_device, tell
-from shortcaps.data import PROTOCOLS, load
+from shortcaps.data import PROTOCOLS, load_dataset
 from shortcaps.errors import DataError, RunError
 from shortcaps.routing.paths import PATHS, check_path
 from shortcaps.runs.config import RECIPES
@@ -73,9 +73,7 @@ def table1_command(
     out.mkdir(parents=True, exist_ok=True)
     outcome = None
     if not report_only:
-        outcome = run_grid(
-            jobs, out, devices=devices, tell=tell, finished=lambda record: write_table1(read_records(out), out)
-        )
+        outcome = run_grid(jobs, out, devices=devices, finished=lambda record: write_table1(read_records(out), out))
     records = read_records(out)
     written = write_table1(records, out)
     if as_json:
@@ -121,7 +119,9 @@ def table2_command(
         raise RunError(str(error)) from error
     keep_freed_memory()
     with errors.status("starting") as status:
-        table = measure_table2(batch=batch, path=path, rounds=rounds, device=find_device(device), tell=status.update)
+        table = measure_table2(
+            batch=batch, path=path, rounds=rounds, device=find_device(device), progress=status.update
+        )
     out.mkdir(parents=True, exist_ok=True)
     write_json(out / "table2.json", table.to_dict())
     written = write_table2(table, out)
@@ -153,7 +153,7 @@ def complexity_command(out: Out = Path("results/complexity")) -> None:
     "figures",
     help="""Fig. 2 (the network) and Fig. 4 (sample images), from code.
 
-Data sets that cannot be had are left out, and said to be.
+Data sets that cannot be fetched are left out, and said to be.
 
 Examples:
 
@@ -163,9 +163,9 @@ Examples:
 def figures_command(out: Out = Path("results/figures")) -> None:
     from shortcaps.models import PRESETS, build_from_architecture
     from shortcaps.reporting.figures import save_figure
-    from shortcaps.reproduce.cells import STAND_IN
+    from shortcaps.reproduce.cells import columns
     from shortcaps.reproduce.pictures import draw_network, draw_samples
-    from shortcaps.reproduce.published import DATASETS, FAMILIES, NETWORKS
+    from shortcaps.reproduce.published import FAMILIES, NETWORKS
 
     out.mkdir(parents=True, exist_ok=True)
     written = []
@@ -177,13 +177,13 @@ def figures_command(out: Out = Path("results/figures")) -> None:
             )
             written.append(target)
     sets = []
-    for name in (*DATASETS, STAND_IN):
+    for name in columns():
         try:
-            sets.append((load(name, "train", tell=tell), load(name, "test", tell=tell)))
+            sets.append((load_dataset(name, "train"), load_dataset(name, "test")))
         except DataError as reason:
             tell(f"{name} is left out: {reason}")
     if not sets:
-        raise DataError("none of the data sets can be had: see above")
+        raise DataError("none of the data sets can be fetched: see above")
     target = out / "figure4.png"
     save_figure(draw_samples(sets), target)
     _say_where((*written, target))

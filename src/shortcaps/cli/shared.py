@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shortcaps.cli.app import tell
 from shortcaps.runs.config import TrainConfig
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ INVERT = Annotated[
 
 def data_of_run(config: dict[str, Any], split: str) -> Dataset:
     """A split of the data a run was trained on."""
-    from shortcaps.data import load
+    from shortcaps.data import load_dataset
 
     trained = TrainConfig.from_dict(config["train"])
-    return load(trained.data, split, trained.protocol, tell=tell, **trained.data_options)
+    return load_dataset(trained.data, split, trained.protocol, **trained.data_options)

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from shortcaps.cli.app import app, console
+from shortcaps.environment import is_first_process
 from shortcaps.errors import RunError
 from shortcaps.models import MODELS
 from shortcaps.runs.config import HIGHEST_LR, RECIPES, TrainConfig, read_toml
@@ -83,7 +84,7 @@ def train_command(
     arguments = dict(locals())
     from shortcaps.allocator import keep_freed_memory
     from shortcaps.training.display import ConsoleDisplay
-    from shortcaps.training.loop import Interrupted, is_first_process, train
+    from shortcaps.training.loop import Interrupted, train
 
     names = {setting.name for setting in fields(TrainConfig)}
     flags = {name: value for name, value in arguments.items() if name in names and value is not None}

@@ -1,13 +1,14 @@
 """affNIST: MNIST digits under affine transformations, on 40x40 pixels.
 
 A network is trained on digits that were moved and nothing else, and tested on digits that were also rotated, sheared and
-scaled. The published files are used where they can be had; otherwise the set is made anew from MNIST by its published
+scaled. The published files are used where they can be fetched; otherwise the set is made anew from MNIST by its published
 description, with a fixed seed, and is called `affnist-regenerated` wherever it appears.
 """
 
 from __future__ import annotations
 
 import io
+import logging
 import math
 import zipfile
 import zlib
@@ -22,10 +23,14 @@ from torch.nn import functional as F
 from shortcaps.data.augment import PlaceAnywhere, Shift, View
 from shortcaps.data.cache import cache_folder, fits_checksum, only_one_process, write_checksum
 from shortcaps.data.dataset import Dataset
-from shortcaps.data.fetch import Mirror, SourceFailed, Tell, WantedFile, say_nothing
-from shortcaps.data.mnist import MNIST, read_split
+from shortcaps.data.fetch import Mirror, SourceFailed, WantedFile
+from shortcaps.data.idx import read_split
+from shortcaps.data.mnist import MNIST
+from shortcaps.data.registry import DATASETS, register_dataset
 from shortcaps.errors import DataError
 from shortcaps.files import atomic_write
+
+log = logging.getLogger(__name__)
 
 SIDE = 40
 PADDING = (SIDE - 28) // 2
@@ -35,37 +40,86 @@ ROTATION, SHEAR, SCALE = math.radians(20), 0.2, (0.8, 1.2)
 SEEDS = {"validation": 40_001, "test": 40_002}
 BATCHES = tuple(f"{number}.mat" for number in range(1, 33))
 MIRROR = Mirror("https://www.cs.toronto.edu/~tijmen/affNIST/32x/transformed", suffix=".zip")
+PROTOCOL_LEAKS = {
+    "paper": "Under the paper's protocol the choice of weights sees digits transformed as those of the test are."
+}
 
 
-def load_affnist(
-    split: str, protocol: str, folder: Path | None = None, tell: Tell = say_nothing, *, mirror: Mirror = MIRROR
-) -> Dataset:
-    anywhere, originals = None, None
-    if split == "train" or (split == "validation" and protocol == "default"):
-        images, labels = read_split(MNIST, split, None, tell)
-        images = F.pad(images, (PADDING,) * 4)
-        if split == "validation":
-            # Shifted as in training, once and for all: nothing affine is seen before the test.
-            generator = torch.Generator().manual_seed(SEEDS["validation"])
-            images = Shift(TRAINING_SHIFT)(images, generator)
-        name, label = "affnist", "MNIST on 40x40, shifted"
-        anywhere = View((PlaceAnywhere(),))
-    else:
-        published = read_published(split, folder, tell, mirror)
-        name, label = ("affnist", "affNIST") if published else ("affnist-regenerated", "affnist-regenerated")
-        images, labels = published or read_regenerated(split, tell)
-        originals = which_digit(labels)
+@register_dataset(
+    "affnist",
+    label="affNIST",
+    description="trained on shifted digits, tested on affinely transformed ones",
+    image_size=SIDE,
+    bright_on_dark=True,
+    centred_digits=True,
+    leaks=PROTOCOL_LEAKS,
+)
+def load_affnist(split: str, protocol: str, *, folder: Path | None = None) -> Dataset:
+    """As published where the files can be fetched; otherwise what is not there comes from `affnist-regenerated`."""
+    if not is_affine(split, protocol):
+        return shifted_digits("affnist", split, protocol)
+    published = read_published(split, folder)
+    if published is None:
+        return load_regenerated(split, protocol)
+    return affine_digits("affnist", split, protocol, *published)
+
+
+@register_dataset(
+    "affnist-regenerated",
+    description="affnist with a test set made anew from MNIST by its published description",
+    image_size=SIDE,
+    bright_on_dark=True,
+    centred_digits=True,
+    notes=("Tested on affNIST regenerated from MNIST by its published description, not on the published set.",),
+    replica_of="affnist",
+    original_is_here=lambda: published_is_here("test"),
+    leaks=PROTOCOL_LEAKS,
+)
+def load_regenerated(split: str, protocol: str) -> Dataset:
+    """The replica, whether or not the published files are there."""
+    if not is_affine(split, protocol):
+        return shifted_digits("affnist-regenerated", split, protocol)
+    return affine_digits("affnist-regenerated", split, protocol, *read_regenerated(split))
+
+
+def is_affine(split: str, protocol: str) -> bool:
+    """Whether a split holds transformed digits; the others are MNIST's, moved and nothing else."""
+    return split == "test" or (split == "validation" and protocol == "paper")
+
+
+def shifted_digits(name: str, split: str, protocol: str) -> Dataset:
+    """MNIST's digits on 40x40 pixels, for training and for selection that sees nothing affine."""
+    images, labels = read_split(MNIST, split, None)
+    images = F.pad(images, (PADDING,) * 4)
+    if split == "validation":
+        # Shifted as in training, once and for all: nothing affine is seen before the test.
+        generator = torch.Generator().manual_seed(SEEDS["validation"])
+        images = Shift(TRAINING_SHIFT)(images, generator)
     return Dataset(
         name,
-        label,
+        "MNIST on 40x40, shifted",
         split,
         protocol,
         images,
         labels,
         MNIST.class_names,
         augment=View((Shift(TRAINING_SHIFT),)),
-        augment_anywhere=anywhere,
-        originals=originals,
+        augment_anywhere=View((PlaceAnywhere(),)),
+    )
+
+
+def affine_digits(name: str, split: str, protocol: str, images: Tensor, labels: Tensor) -> Dataset:
+    """Transformed digits, published or regenerated."""
+    return Dataset(
+        name,
+        DATASETS[name].label,
+        split,
+        protocol,
+        images,
+        labels,
+        MNIST.class_names,
+        augment=View((Shift(TRAINING_SHIFT),)),
+        originals=which_digit(labels),
     )
 
 
@@ -92,7 +146,7 @@ def _published_places(folder: Path, split: str) -> tuple[Path, Path, Path, Path]
     return single, single.with_suffix(".mat.zip"), batches, batches.with_suffix(".zip")
 
 
-def read_published(split: str, folder: Path | None, tell: Tell, mirror: Mirror) -> tuple[Tensor, Tensor] | None:
+def read_published(split: str, folder: Path | None) -> tuple[Tensor, Tensor] | None:
     """The published files, from the user's folder, the cache or the mirror; None where they are nowhere."""
     cached = cache_folder() / "affnist" / f"{split}.mat.zip"
     files = published_files(folder or cached.parent, split)
@@ -105,10 +159,10 @@ def read_published(split: str, folder: Path | None, tell: Tell, mirror: Mirror) 
             f"or a folder {split}_batches with 1.mat … 32.mat"
         )
     try:
-        data = mirror.read(WantedFile(f"{split}.mat"))
-        images, labels = parse_matlab(_only_matlab_file(data, mirror.address), mirror.address)
+        data = MIRROR.read(WantedFile(f"{split}.mat"))
+        images, labels = parse_matlab(_only_matlab_file(data, MIRROR.address), MIRROR.address)
     except (SourceFailed, DataError) as failure:
-        tell(f"the published affNIST could not be had ({failure}): making it anew from MNIST")
+        log.warning("the published affNIST could not be fetched (%s): making it anew from MNIST", failure)
         return None
     with atomic_write(cached) as file:
         file.write(data)
@@ -183,11 +237,11 @@ def parse_matlab(data: bytes, origin: str) -> tuple[Tensor, Tensor]:
     return pictures.transpose(2, 3).contiguous(), torch.from_numpy(labels.astype(np.int64))
 
 
-def read_regenerated(split: str, tell: Tell) -> tuple[Tensor, Tensor]:
+def read_regenerated(split: str) -> tuple[Tensor, Tensor]:
     """The regenerated set, from the cache or made now."""
     folder = cache_folder() / "affnist-regenerated"
     file = folder / f"{split}-seed{SEEDS[split]}.npy"
-    digits, labels = read_split(MNIST, split, None, tell)
+    digits, labels = read_split(MNIST, split, None)
     repeated = labels.repeat_interleave(TRANSFORMS_PER_DIGIT)
     shape = (len(repeated), 1, SIDE, SIDE)
     with only_one_process(folder):
@@ -196,8 +250,8 @@ def read_regenerated(split: str, tell: Tell) -> tuple[Tensor, Tensor]:
                 images = np.load(file, allow_pickle=False)
                 if images.dtype == np.uint8 and images.shape == shape:
                     return torch.from_numpy(images), repeated
-            tell(f"{file} is damaged: making it again")
-        tell(f"making affnist-regenerated ({split}): {len(repeated):,} images")
+            log.warning("%s is damaged: making it again", file)
+        log.info("making affnist-regenerated (%s): %s images", split, f"{len(repeated):,}")
         images = regenerate(digits, seed=SEEDS[split])
         with atomic_write(file) as stream:
             np.save(stream, images.numpy(), allow_pickle=False)

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from filelock import FileLock
-
+from shortcaps.errors import DataError
 from shortcaps.files import atomic_write, sha256_of
 
 ENVIRONMENT_VARIABLE = "SHORTCAPS_CACHE"
@@ -35,6 +34,12 @@ def only_one_process(folder: Path) -> Iterator[None]:
 
     A folder that cannot be written to (a read-only disk, somebody else's cache) can be read without waiting for anybody.
     """
+    try:
+        from filelock import FileLock
+    except ModuleNotFoundError as missing:
+        raise DataError(
+            "keeping data sets needs filelock, which is not installed: pip install 'shortcaps[data]'"
+        ) from missing
     lock = FileLock(folder / ".lock")
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -45,7 +50,7 @@ def only_one_process(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        lock.release()  # does nothing where it was not to be had
+        lock.release()  # does nothing where it was not acquired
 
 
 def write_checksum(file: Path) -> None:

@@ -22,12 +22,21 @@ PROTOCOLS = {
 class Dataset:
     """A whole split in memory.
 
-    images: (count, channels, height, width), uint8
-    labels: (count,), int64, indices of `class_names`
-    label: what the set is to be called in a report; says so if it was regenerated
-    view: how images reach a network in evaluation; augment: how they reach it in training, as published
-    augment_anywhere: in training where a recipe has digits placed anywhere on their background; None: no such choice
-    originals: (count,), which digit or object each image shows, where several show the same and so are no independent evidence
+    Attributes:
+        name: The name it is registered by, or the path of a folder. What was asked for may have had to give way to another set.
+        label: What the split is called in a report.
+        split: `train`, `validation` or `test`.
+        protocol: What training and selection may see, one of `PROTOCOLS`.
+        images: (count, channels, height, width), uint8.
+        labels: (count,), int64, indices of `class_names`.
+        class_names: What the classes are called.
+        view: How images reach a network in evaluation.
+        augment: How they reach it in training, as published.
+        augment_anywhere: In training where a recipe has digits placed anywhere on their background; None: no such choice.
+        originals: (count,), which digit or object each image shows, where several show the same and so are no independent evidence.
+        bright_on_dark: As the data set's spec says; `load_dataset` sets it, and a run keeps it.
+        centred_digits: The same.
+        caveats: What a reader must know before quoting a figure on these images, from the spec as well.
     """
 
     name: str
@@ -41,6 +50,9 @@ class Dataset:
     augment: View = field(default_factory=View)
     augment_anywhere: View | None = None
     originals: Tensor | None = None
+    bright_on_dark: bool = False
+    centred_digits: bool = False
+    caveats: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.images.dtype != torch.uint8 or self.images.ndim != 4:

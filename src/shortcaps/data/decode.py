@@ -15,7 +15,7 @@ from shortcaps.errors import DataError
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
 
-MOST_PIXELS = 50_000_000
+MAX_PIXELS = 50_000_000
 FORMATS = ("PNG", "JPEG", "BMP", "WEBP", "GIF")
 
 
@@ -23,7 +23,7 @@ class TooManyPixels(DataError):
     """A picture that is larger than anybody needs."""
 
 
-def decode_image(source: Path | BinaryIO, *, colour: bool, most_pixels: int = MOST_PIXELS) -> Picture:
+def decode_image(source: Path | BinaryIO, *, colour: bool, max_pixels: int = MAX_PIXELS) -> Picture:
     """An upright picture in colour or grey, with what is transparent made white; raises DataError with the reason."""
     from PIL import Image, ImageOps, UnidentifiedImageError
 
@@ -32,10 +32,8 @@ def decode_image(source: Path | BinaryIO, *, colour: bool, most_pixels: int = MO
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(source, formats=FORMATS) as opened:
                 width, height = opened.size
-                if width * height > most_pixels:
-                    raise TooManyPixels(
-                        f"{width}x{height}, more than {most_pixels / 1e6:g} megapixels: make it smaller"
-                    )
+                if width * height > max_pixels:
+                    raise TooManyPixels(f"{width}x{height}, more than {max_pixels / 1e6:g} megapixels: make it smaller")
                 upright = ImageOps.exif_transpose(opened)
                 if upright.mode.startswith("I;16") or upright.mode == "I":
                     # 16 bits of grey, which convert() would cut off
@@ -47,7 +45,7 @@ def decode_image(source: Path | BinaryIO, *, colour: bool, most_pixels: int = MO
     except UnidentifiedImageError as error:
         raise DataError("not an image") from error
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise TooManyPixels(f"more than {most_pixels / 1e6:g} megapixels: make it smaller") from error
+        raise TooManyPixels(f"more than {max_pixels / 1e6:g} megapixels: make it smaller") from error
     except (OSError, SyntaxError, ValueError, EOFError, IndexError, TypeError, OverflowError, MemoryError) as error:
         raise DataError(f"broken ({error})") from error
 

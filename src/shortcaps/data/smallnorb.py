@@ -5,8 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 from shortcaps.data.cache import cache_folder
-from shortcaps.data.fetch import Folder, Mirror, Source, Tell, WantedFile, fetch, say_nothing
-from shortcaps.data.norb import NorbFiles, parse_matrix, read_norb_files
+from shortcaps.data.dataset import Dataset
+from shortcaps.data.fetch import Folder, Mirror, Source, WantedFile, fetch
+from shortcaps.data.norb import (
+    CROP,
+    PROTOCOL_LEAKS,
+    NorbFiles,
+    norb_dataset,
+    parse_matrix,
+    part_of,
+    read_norb_files,
+    register_viewpoints,
+)
+from shortcaps.data.registry import register_dataset
 
 # SHA-256 of the packed files as published.
 _PACKED = {
@@ -32,14 +43,28 @@ FILES = {
 MIRRORS: tuple[Source, ...] = (Mirror("https://cs.nyu.edu/~ylclab/data/norb-v1.0-small"),)
 
 
-def read_smallnorb(
-    part: str, folder: Path | None = None, tell: Tell = say_nothing, mirrors: tuple[Source, ...] = MIRRORS
-) -> NorbFiles:
+def read_smallnorb(part: str, folder: Path | None = None) -> NorbFiles:
     """The published `training` or `testing` files."""
-    sources = (*((Folder(folder),) if folder else ()), *mirrors)
+    sources = (*((Folder(folder),) if folder else ()), *MIRRORS)
 
     def check(name: str, data: bytes) -> None:
         parse_matrix(data, name)
 
-    paths = fetch(tuple(FILES[part].values()), sources, cache_folder() / "smallnorb", check=check, tell=tell)
+    paths = fetch(tuple(FILES[part].values()), sources, cache_folder() / "smallnorb", check=check)
     return read_norb_files({kind: paths[wanted.name] for kind, wanted in FILES[part].items()})
+
+
+@register_dataset(
+    "smallnorb",
+    label="smallNORB",
+    description="toys from many viewpoints, cropped from 48x48",
+    image_size=CROP,
+    leaks=PROTOCOL_LEAKS,
+)
+def load_smallnorb(split: str, protocol: str, *, folder: Path | None = None, camera: str = "left") -> Dataset:
+    """All viewpoints; trained on one half of the toys, tested on the other."""
+    files = read_smallnorb(part_of(split, protocol), folder)
+    return norb_dataset("smallnorb", "smallNORB", split, protocol, files, camera=camera)
+
+
+register_viewpoints("smallnorb", "smallNORB", lambda part, folder, progress: read_smallnorb(part, folder))

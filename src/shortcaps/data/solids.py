@@ -7,6 +7,7 @@ so that the same seed gives the same pixels on every machine. The files are laid
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,17 +18,26 @@ import torch
 from torch import Tensor
 
 from shortcaps.data.cache import cache_folder, fits_checksum, only_one_process, write_checksum
-from shortcaps.data.fetch import Tell, say_nothing
+from shortcaps.data.dataset import Dataset
 from shortcaps.data.norb import (
     CLASS_NAMES,
+    CROP,
+    PROTOCOL_LEAKS,
     TEST_INSTANCES,
     TRAINING_INSTANCES,
     NorbFiles,
     matrix_header,
+    norb_dataset,
+    part_of,
     read_norb_files,
+    register_viewpoints,
 )
+from shortcaps.data.registry import Progress, register_dataset
 from shortcaps.files import atomic_write
 
+log = logging.getLogger(__name__)
+
+LABEL = "solids (rendered)"
 SEED = 2021
 SIDE = 96
 ELEVATIONS, AZIMUTHS, LIGHTINGS = 9, 18, 6
@@ -402,7 +412,7 @@ def file_paths(part_of_set: str, folder: Path | None = None) -> dict[str, Path]:
     }
 
 
-def write_solids(part_of_set: str, paths: dict[str, Path], tell: Tell, progress: Callable[[int, int], None]) -> None:
+def write_solids(part_of_set: str, paths: dict[str, Path], progress: Progress) -> None:
     """Renders one part of the set into its three files; the last to appear is `dat`."""
     instances = TRAINING_INSTANCES if part_of_set == "training" else TEST_INSTANCES
     per_object = ELEVATIONS * AZIMUTHS * LIGHTINGS
@@ -413,7 +423,7 @@ def write_solids(part_of_set: str, paths: dict[str, Path], tell: Tell, progress:
     info[..., 0] = np.array(instances)[:, None, None]
     info[..., 1:] = viewpoint[None, :, None]
     categories = np.broadcast_to(np.arange(len(CLASS_NAMES), dtype="<i4"), info.shape[:3])
-    tell(f"rendering solids ({part_of_set}): {count:,} pairs of images")
+    log.info("rendering solids (%s): %s pairs of images", part_of_set, f"{count:,}")
     with atomic_write(paths["dat"]) as file:
         file.write(matrix_header((count, 2, SIDE, SIDE), np.dtype("u1")))
         for number, instance in enumerate(instances):
@@ -427,20 +437,34 @@ def write_solids(part_of_set: str, paths: dict[str, Path], tell: Tell, progress:
                 small.write(matrix_header(array.shape, np.dtype("<i4")) + array.tobytes())
 
 
-def read_solids(
-    part_of_set: str,
-    folder: Path | None = None,
-    tell: Tell = say_nothing,
-    progress: Callable[[int, int], None] = lambda done, of: None,
-) -> NorbFiles:
+def read_solids(part_of_set: str, folder: Path | None, progress: Progress) -> NorbFiles:
     """The rendered `training` or `testing` files, rendered first where they are not there or are damaged."""
     paths = file_paths(part_of_set, folder)
     with only_one_process(paths["dat"].parent):
         if all(fits_checksum(path) for path in paths.values()):
             return read_norb_files(paths)
         if paths["dat"].exists():
-            tell(f"{paths['dat']} is damaged, or what belongs to it is: rendering it again")
-        write_solids(part_of_set, paths, tell, progress)
+            log.warning("%s is damaged, or what belongs to it is: rendering it again", paths["dat"])
+        write_solids(part_of_set, paths, progress)
         for path in paths.values():
             write_checksum(path)
     return read_norb_files(paths)
+
+
+@register_dataset(
+    "solids",
+    description="rendered objects with smallnorb's structure, which need no download",
+    image_size=CROP,
+    notes=("solids are rendered objects, not smallNORB.",),
+    stand_in_for="smallnorb",
+    leaks=PROTOCOL_LEAKS,
+)
+def load_solids(
+    split: str, protocol: str, *, folder: Path | None = None, progress: Progress, camera: str = "left"
+) -> Dataset:
+    """All viewpoints; trained on one half of the objects, tested on the other."""
+    files = read_solids(part_of(split, protocol), folder, progress)
+    return norb_dataset("solids", LABEL, split, protocol, files, camera=camera)
+
+
+register_viewpoints("solids", LABEL, read_solids)

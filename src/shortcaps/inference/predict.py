@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import torch
 from torch import Tensor
 
-from shortcaps.data.decode import MOST_PIXELS, decode_image
+from shortcaps.data.decode import MAX_PIXELS, decode_image
 from shortcaps.data.folder import SUFFIXES
 from shortcaps.errors import DataError
 from shortcaps.inference.load import load_network, with_capsules
@@ -83,9 +83,9 @@ class Predictor:
     def class_names(self) -> tuple[str, ...]:
         return self.network.class_names
 
-    def read(self, source: Path | BinaryIO, *, invert: bool | None = None, most_pixels: int = MOST_PIXELS) -> Tensor:
+    def read(self, source: Path | BinaryIO, *, invert: bool | None = None, max_pixels: int = MAX_PIXELS) -> Tensor:
         """The image of a file; raises DataError where it is none."""
-        picture = decode_image(source, colour=self.preparation.colour, most_pixels=most_pixels)
+        picture = decode_image(source, colour=self.preparation.colour, max_pixels=max_pixels)
         try:
             return self.preparation(picture, invert=invert)
         except ValueError as error:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shortcaps.data import find_spec
 from shortcaps.data.decode import as_tensor
 from shortcaps.models.plan import as_size
 
@@ -19,17 +20,18 @@ if TYPE_CHECKING:
 DIGIT_BOX, DIGIT_IMAGE = 20, 28
 # Fainter than this share of the darkest stroke is paper.
 FAINT_INK = 0.2
-# Data sets by the name that a run's config has; a folder of one's own has its path for a name.
-DIGITS = ("mnist", "affnist", "affnist-regenerated")
 
 
 @dataclass(frozen=True)
 class Preparation:
     """How pictures become images (channels, height, width) in 0–1.
 
-    stored_size: what a picture is resized to; image_size: what of that, from the middle, the network sees
-    bright_on_dark: whether the training images are light strokes or things on black
-    digits: whether they are centred digits, as MNIST's
+    Attributes:
+        stored_size: Height and width that a picture is resized to.
+        image_size: What of that, from the middle, the network sees.
+        channels: 1 for grey, 3 for colour.
+        bright_on_dark: Whether the training images are light strokes or things on black.
+        digits: Whether they are centred digits, as MNIST's.
     """
 
     stored_size: tuple[int, int]
@@ -43,13 +45,13 @@ class Preparation:
         """From a run's config.json."""
         data, network = config["data"], config["network"]
         image_size = as_size(network["image_size"])
-        name = str(data["name"])
+        facts = facts_of(data)
         return cls(
             as_size(data.get("stored_size", image_size)),
             image_size,
             int(network["channels"]),
-            name in (*DIGITS, "fashion-mnist"),
-            name in DIGITS,
+            facts["bright_on_dark"],
+            facts["centred_digits"],
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -112,6 +114,14 @@ class Preparation:
         vertical, horizontal = (side - DIGIT_IMAGE for side in self.stored_size)
         around = (horizontal // 2, horizontal - horizontal // 2, vertical // 2, vertical - vertical // 2)
         return torch.nn.functional.pad(torch.from_numpy(canvas)[None], around)
+
+
+def facts_of(data: dict[str, Any]) -> dict[str, bool]:
+    """What a run says of its training images; of a run of version 0.1, which says nothing, what the spec of its data set does."""
+    if "preparation" in data:
+        return data["preparation"]
+    spec = find_spec(data["name"])
+    return {"bright_on_dark": spec.bright_on_dark, "centred_digits": spec.centred_digits}
 
 
 def rim_of(picture: Picture) -> float:

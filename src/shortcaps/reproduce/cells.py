@@ -6,14 +6,13 @@ import difflib
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from shortcaps.data import DATASETS
 from shortcaps.errors import RunError
 from shortcaps.reproduce import published
 from shortcaps.runs.config import TrainConfig
 
 COMPARED = ("cnn-23k", "cnn-68k", "sabour")
 """Networks without pose capsules, or of another kind, that the paper's are compared with."""
-STAND_IN = "solids"
-"""Rendered objects with smallNORB's structure, which needs no download. It has no column in the paper."""
 
 
 @dataclass(frozen=True)
@@ -57,19 +56,33 @@ PAPER_CELLS = tuple(
     for routing in published.ROUTINGS
     for dataset in published.DATASETS
 )
-OTHER_CELLS = tuple(
-    Cell(network, family, routing, STAND_IN)
-    for network in published.NETWORKS
-    for family in published.FAMILIES
-    for routing in published.ROUTINGS
-) + tuple(Cell(network, None, None, dataset) for network in COMPARED for dataset in (*published.DATASETS, STAND_IN))
+
+
+def columns() -> tuple[str, ...]:
+    """The paper's data sets, and beside them those that stand in for one of them, of which the paper says nothing."""
+    stand_ins = (name for name, spec in DATASETS.items() if spec.stand_in_for in published.DATASETS)
+    return (*published.DATASETS, *stand_ins)
+
+
+def all_cells() -> tuple[Cell, ...]:
+    """Every network on every data set: the paper's cells, those of stand-ins, and those of networks to compare with."""
+    stand_ins = tuple(
+        Cell(network, family, routing, dataset)
+        for network in published.NETWORKS
+        for family in published.FAMILIES
+        for routing in published.ROUTINGS
+        for dataset in columns()
+        if dataset not in published.DATASETS
+    )
+    compared = tuple(Cell(network, None, None, dataset) for network in COMPARED for dataset in columns())
+    return (*PAPER_CELLS, *stand_ins, *compared)
 
 
 def choose_cells(words: str | None) -> list[Cell]:
     """Cells by names or patterns (`baseline/*/fuzzy/mnist`), separated by commas; without any, the paper's 48."""
     if words is None:
         return list(PAPER_CELLS)
-    every = {cell.name: cell for cell in (*PAPER_CELLS, *OTHER_CELLS)}
+    every = {cell.name: cell for cell in all_cells()}
     chosen: dict[str, Cell] = {}
     for word in filter(None, (word.strip() for word in words.split(","))):
         found = [name for name in every if fnmatchcase(name, word)]

@@ -7,6 +7,7 @@ written when it has ended. What has a record is done.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import queue
 import shlex
@@ -35,7 +36,8 @@ from shortcaps.reproduce.records import (
 from shortcaps.runs.config import TrainConfig
 from shortcaps.runs.directory import read_run_config
 
-Tell = Callable[[str], None]
+log = logging.getLogger(__name__)
+
 STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM, -signal.SIGINT, -signal.SIGTERM)
 
 
@@ -126,7 +128,6 @@ def run_grid(
     out: Path,
     *,
     devices: int = 1,
-    tell: Tell = lambda message: None,
     finished: Callable[[Record], object] = lambda record: None,
     launch: Launch | None = None,
 ) -> Outcome:
@@ -150,8 +151,8 @@ def run_grid(
             if len(jobs) == len(failed) + 1:
                 raise
             failed[str(job)] = str(reason)
-            tell(f"{job} is left out: {reason}")
-    tell(f"{len(jobs)} runs, {len(done)} of them done already")
+            log.warning("%s is left out: %s", job, reason)
+    log.info("%s runs, %s of them done already", len(jobs), len(done))
     one_at_a_time, processes = threading.Lock(), Processes()
 
     def do(job: Job, device: int) -> str | None:
@@ -160,12 +161,13 @@ def run_grid(
             return problem
         with one_at_a_time:
             record = record_of_run(job.cell, job.run, job.command)
-            tell(f"{job}: {record.accuracy:.2%}, record {write_record(record, out)}")
+            file = write_record(record, out)
+            log.info("%s: %s, record %s", job, f"{record.accuracy:.2%}", file)
             done.append(record)
             try:
                 finished(record)
             except Exception as error:  # the cell is done and recorded, whatever becomes of the report
-                tell(f"the report could not be written: {error}")
+                log.error("the report could not be written: %s", error)
         return None
 
     def work(device: int) -> None:
@@ -174,17 +176,17 @@ def run_grid(
                 job = waiting.get_nowait()
             except queue.Empty:
                 return
-            tell(f"{job}: {job.command}")
+            log.info("%s: %s", job, job.command)
             try:
                 problem = do(job, device)
             except Exception as error:  # one cell's misfortune is no reason to leave the others
                 problem = str(error) or type(error).__name__
             if problem is not None:
                 failed[str(job)] = problem
-                tell(f"{job}: failed: {problem}")
+                log.error("%s: failed: %s", job, problem)
 
     workers = [threading.Thread(target=work, args=(device,)) for device in range(devices)]
-    with _stopping(processes, tell):
+    with _stopping(processes):
         for worker in workers:
             worker.start()
         for worker in workers:
@@ -194,11 +196,11 @@ def run_grid(
 
 
 @contextmanager
-def _stopping(processes: Processes, tell: Tell) -> Iterator[None]:
+def _stopping(processes: Processes) -> Iterator[None]:
     """Within, Ctrl-C, SIGTERM and a closed terminal stop the processes first; this one ends when they have."""
 
     def stop(number: int, frame: object) -> None:
-        tell("stopping: every run saves its state, and the same command goes on from it")
+        log.info("stopping: every run saves its state, and the same command goes on from it")
         processes.stop()
 
     if threading.current_thread() is not threading.main_thread():
@@ -235,9 +237,9 @@ def run_job(job: Job, device: int, devices: int, processes: Processes) -> str | 
     begun = (job.run / "config.json").is_file()
     settings = ["--resume", str(job.run)] if begun else [*job.flags, "--out", str(job.run)]
     command = [sys.executable, "-m", "shortcaps", "train", *settings]
-    log = job.run / "log.txt"
-    said_before = log.stat().st_size if log.is_file() else 0
-    with log.open("ab") as file:
+    log_file = job.run / "log.txt"
+    size_before = log_file.stat().st_size if log_file.is_file() else 0
+    with log_file.open("ab") as file:
         # Alone, a run shows its own progress, beside the grid's results; several at once would write over one another.
         shown = sys.stderr.fileno() if devices == 1 and sys.stderr.isatty() else file
         process = subprocess.Popen(
@@ -253,9 +255,9 @@ def run_job(job: Job, device: int, devices: int, processes: Processes) -> str | 
         return None
     if code in STOPPED and processes.stopping.is_set():
         return None
-    said = log.read_bytes()[said_before:].decode(errors="replace").strip().splitlines()
-    reason = said[-1].removeprefix("shortcaps: ") if said and code in (1, 2) else f"it ended with code {code}"
-    return f"{reason} (see {log})"
+    lines = log_file.read_bytes()[size_before:].decode(errors="replace").strip().splitlines()
+    reason = lines[-1].removeprefix("shortcaps: ") if lines and code in (1, 2) else f"it ended with code {code}"
+    return f"{reason} (see {log_file})"
 
 
 def _environment(device: int, devices: int) -> dict[str, str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shortcaps.data.affnist import published_is_here
+from shortcaps.data import DatasetSpec, find_spec
 from shortcaps.errors import RunError
 from shortcaps.files import write_json
 from shortcaps.reproduce import published
@@ -16,17 +16,13 @@ from shortcaps.reproduce.cells import Cell
 from shortcaps.runs.config import RECIPES, TrainConfig
 from shortcaps.runs.directory import read_run_config
 
-TAKEN_FROM_DATA = {"affnist-regenerated": "affnist"}
-"""Data sets that stand in a column of another name, marked as what they are."""
 SETTINGS_BY_NETWORK = ("lr", "routing_settings")
 """What a recipe sets for each routing and network."""
-WITHOUT_LEAK = ("mnist",)
-"""Data sets on which the paper's protocol shows the choice of weights nothing of the test."""
 
 
 def still_counts(dataset: str) -> bool:
-    """A test on a regenerated set counts only until the published one is here."""
-    return dataset not in TAKEN_FROM_DATA or not published_is_here("test")
+    """A test on a replica counts only until the published images are here."""
+    return not find_spec(dataset).original_is_here()
 
 
 @dataclass(frozen=True)
@@ -36,14 +32,20 @@ class Record:
     values: dict[str, Any]
 
     @property
+    def dataset(self) -> DatasetSpec:
+        """What it was tested on."""
+        return find_spec(self.values["dataset"])
+
+    @property
     def family(self) -> str | None:
         shortcut = self.values["shortcut"]
         return None if shortcut is None else "shortcut" if shortcut else "sequential"
 
     @property
     def cell(self) -> Cell:
+        """A replica stands in the column of its original, marked as what it is."""
         v = self.values
-        return Cell(v["network"], self.family, v["routing"], TAKEN_FROM_DATA.get(v["dataset"], v["dataset"]))
+        return Cell(v["network"], self.family, v["routing"], self.dataset.replica_of or v["dataset"])
 
     @property
     def accuracy(self) -> float:
@@ -73,19 +75,21 @@ class Record:
         return self.cell, *self.conditions, json.dumps(own, sort_keys=True)
 
     @property
-    def regenerated(self) -> bool:
-        return self.values["dataset"] in TAKEN_FROM_DATA
+    def is_replica(self) -> bool:
+        """Tested on images that were made anew, not on the published ones."""
+        return self.dataset.replica_of is not None
 
     @property
     def leaky(self) -> bool:
         """The choice of weights saw what the test is like."""
-        return self.values["protocol"] == "paper" and self.values["dataset"] not in WITHOUT_LEAK
+        return self.values["protocol"] in self.dataset.leaks
 
     @property
     def as_published(self) -> bool:
         """Trained by the paper's recipe and protocol, as long as the paper's, on all images, and tested on the published set."""
-        as_the_authors = self.values["protocol"] == "paper" or self.values["dataset"] in WITHOUT_LEAK
-        return self.recipe == "paper" and as_the_authors and not self.shortened and not self.regenerated
+        # Where the paper's protocol leaks nothing, the default is the same.
+        as_the_authors = self.values["protocol"] == "paper" or "paper" not in self.dataset.leaks
+        return self.recipe == "paper" and as_the_authors and not self.shortened and not self.is_replica
 
     @property
     def commits(self) -> tuple[str, ...]:

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, stdev, variance
 from typing import Any
 
+from shortcaps.data import DATASETS, DatasetSpec
 from shortcaps.models import create_model
 from shortcaps.reporting.intervals import student
 from shortcaps.reporting.tables import Grid, write_report
 from shortcaps.reproduce import published
-from shortcaps.reproduce.cells import COMPARED, PAPER_CELLS, STAND_IN, Cell
+from shortcaps.reproduce.cells import COMPARED, PAPER_CELLS, Cell, columns
 from shortcaps.reproduce.records import Record
 
 REGENERATED, SHORTENED, TRIAL, LEAKY = "ʳ", "ˢ", "ᵗ", "ᵖ"
 TITLE = "Table 1: test accuracy in %, the paper's and ours"
-DATASET_NAMES = {"mnist": "MNIST", "affnist": "affNIST", "smallnorb": "smallNORB", "solids": "solids"}
-DATASETS = (*published.DATASETS, STAND_IN)
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class Ours:
     @property
     def marks(self) -> str:
         first = self.records[0]
-        marks = (REGENERATED if first.regenerated else "") + (SHORTENED if first.shortened else "")
+        marks = (REGENERATED if first.is_replica else "") + (SHORTENED if first.shortened else "")
         return marks + (TRIAL if first.trial else "") + (LEAKY if first.leaky else "")
 
     @property
@@ -74,7 +73,7 @@ def ours(records: Sequence[Record], cell: Cell) -> Ours:
 
     def worth(group: list[Record]) -> tuple[bool, bool, bool, int, int]:
         first = group[0]
-        return not first.regenerated, not first.leaky, not first.trial, len(group), first.epochs
+        return not first.is_replica, not first.leaky, not first.trial, len(group), first.epochs
 
     best: list[Record] = max(groups.values(), key=worth) if groups else []
     return Ours(tuple(best))
@@ -86,11 +85,11 @@ def paper_grid(records: Sequence[Record], network: str) -> Grid:
     for routing in published.ROUTINGS:
         header += [f"{routing}, paper", f"{routing}, ours"]
     rows = [header]
-    for dataset in DATASETS:
+    for dataset in columns():
         for family in published.FAMILIES:
-            row = [DATASET_NAMES[dataset], family]
+            row = [DATASETS[dataset].label, family]
             cells = [Cell(network, family, routing, dataset) for routing in published.ROUTINGS]
-            if dataset == STAND_IN and not any(ours(records, cell).records for cell in cells):
+            if dataset not in published.DATASETS and not any(ours(records, cell).records for cell in cells):
                 continue
             for cell in cells:
                 row += ["" if cell.published is None else f"{cell.published:.2f}", str(ours(records, cell))]
@@ -100,13 +99,13 @@ def paper_grid(records: Sequence[Record], network: str) -> Grid:
 
 def comparison_grid(records: Sequence[Record]) -> Grid:
     """Networks to compare with, beside the capsule networks with shortcut."""
-    rows = [["network", "parameters (28x28)", *(DATASET_NAMES[dataset] for dataset in DATASETS)]]
+    rows = [["network", "parameters (28x28)", *(DATASETS[dataset].label for dataset in columns())]]
     for network in COMPARED:
-        found = (ours(records, Cell(network, None, None, dataset)) for dataset in DATASETS)
+        found = (ours(records, Cell(network, None, None, dataset)) for dataset in columns())
         rows.append([network, f"{parameters(network):,}", *map(str, found)])
     for network in published.NETWORKS:
         for routing in published.ROUTINGS:
-            found = (ours(records, Cell(network, "shortcut", routing, dataset)) for dataset in DATASETS)
+            found = (ours(records, Cell(network, "shortcut", routing, dataset)) for dataset in columns())
             count = parameters(network, routing)
             rows.append([f"{network} shortcut {routing}", f"{count:,}", *map(str, found)])
     return rows
@@ -129,7 +128,7 @@ def sentences(records: Sequence[Record]) -> Iterator[str]:
             f"{published.EPOCHS} epochs and tested on the published set: otherwise what can be reached is compared, not the same training."
         )
     for plain_name, network in (("cnn-23k", "baseline"), ("cnn-68k", "expanded")):
-        for dataset in DATASETS:
+        for dataset in columns():
             plain = ours(records, Cell(plain_name, None, None, dataset))
             capsules = {
                 routing: found
@@ -144,8 +143,8 @@ def sentences(records: Sequence[Record]) -> Iterator[str]:
 
 def _beside_the_paper(run: dict[Cell, Ours]) -> Iterator[str]:
     """How often we reach the paper, apart for images that are not the paper's."""
-    for regenerated, images in ((False, "the published images"), (True, "regenerated images")):
-        tested = {cell: found for cell, found in run.items() if found.records[0].regenerated == regenerated}
+    for is_replica, images in ((False, "the published images"), (True, "regenerated images")):
+        tested = {cell: found for cell, found in run.items() if found.records[0].is_replica == is_replica}
         if tested:
             reached = sum(round(found.mean, 2) >= (cell.published or 0) for cell, found in tested.items())
             yield f"In {reached} of the {len(tested)} tested on {images} our mean is at least the paper's figure."
@@ -165,7 +164,7 @@ def _comparison(dataset: str, network: str, capsules: dict[str, Ours], plain_nam
         parts.append(f"{routing} ({_seeds(found)}) is {how}")
     size = next(iter(capsules.values())).parameters
     return (
-        f"On {DATASET_NAMES[dataset]}, against {plain_name} ({plain.mean:.2f}, {plain.parameters}, {_seeds(plain)}) by the same recipe "
+        f"On {DATASETS[dataset].label}, against {plain_name} ({plain.mean:.2f}, {plain.parameters}, {_seeds(plain)}) by the same recipe "
         f"and protocol, the {network} network with shortcut ({size}): {'; '.join(parts)}."
     )
 
@@ -214,8 +213,8 @@ def notes(records: Sequence[Record]) -> list[str]:
         ),
         (
             REGENERATED,
-            any(record.regenerated for record in records),
-            "tested on affNIST regenerated from MNIST by its published description, not on the published set.",
+            any(record.is_replica for record in records),
+            " ".join(_notes(record.dataset for record in records if record.is_replica)),
         ),
         (
             LEAKY,
@@ -223,10 +222,15 @@ def notes(records: Sequence[Record]) -> list[str]:
             "the paper's protocol: the choice of weights saw what the test is like.",
         ),
     ]
-    said += [f"{mark} {meaning}" for mark, is_there, meaning in marks if is_there]
-    if any(record.values["dataset"] == STAND_IN for record in records):
-        said.append("solids are rendered objects, not smallNORB; the paper has no figures for them.")
+    said += [f"{mark} {meaning[:1].lower()}{meaning[1:]}" for mark, is_there, meaning in marks if is_there]
+    stand_ins = (record.dataset for record in records if record.dataset.stand_in_for)
+    said += [f"{note.removesuffix('.')}; the paper has no figures for them." for note in _notes(stand_ins)]
     return said
+
+
+def _notes(specs: Iterable[DatasetSpec]) -> list[str]:
+    """What their specs have to say, each thing once."""
+    return list(dict.fromkeys(note for spec in specs for note in spec.notes))
 
 
 def _training(record: Record) -> str:
@@ -269,7 +273,7 @@ def record_grid(records: Sequence[Record]) -> Grid:
                 str(v["epochs"]),
                 f"{100 * record.accuracy:.2f}",
                 f"{100 * low:.2f} – {100 * high:.2f}",
-                f"{v['test_images']:,}{' (regenerated)' if record.regenerated else ''}",
+                f"{v['test_images']:,}{' (regenerated)' if record.is_replica else ''}",
                 f"{v['parameters']:,}",
                 f"{v['training_seconds'] / 60:.0f}",
                 ", ".join(record.commits),

@@ -22,7 +22,7 @@ TIME_TOLERANCE = 0.10
 
 @dataclass(frozen=True)
 class Measured:
-    """One network. Times in ms for a batch, memory in bytes above the process's start; None where it cannot be had."""
+    """One network. Times in ms for a batch, memory in bytes above the process's start; None where it is not available."""
 
     network: str
     family: str
@@ -60,7 +60,7 @@ def measure_table2(
     path: str = "auto",
     rounds: int = 5,
     device: str = "cpu",
-    tell: Callable[[str], None] = lambda message: None,
+    progress: Callable[[str], None] = lambda message: None,
 ) -> Table2:
     cases = [
         Case(network, family == "shortcut", routing, path, batch)
@@ -68,13 +68,13 @@ def measure_table2(
         for family in published.FAMILIES
         for routing in published.ROUTINGS
     ]
-    report: Report = run_benchmark(cases, rounds=rounds, device=device, latency=False, tell=tell)
+    report: Report = run_benchmark(cases, rounds=rounds, device=device, latency=False, progress=progress)
     measured = []
     for result in report.results:
         case = result.case
         if case.path == BACKBONE:
             continue
-        tell(f"memory of inference of {case}")
+        progress(f"memory of inference of {case}")
         measured.append(
             Measured(
                 case.network,
@@ -84,7 +84,7 @@ def measure_table2(
                 result.step_ms,
                 result.inference_ms,
                 result.memory,
-                measure_memory(case, device, training=False, tell=tell),
+                measure_memory(case, device, training=False),
             )
         )
     return Table2(device, batch, path, rounds, report.machine, measured)

@@ -149,7 +149,7 @@ class TrainConfig:
 
     @property
     def data_options(self) -> dict[str, Any]:
-        """What `shortcaps.data.load` takes beside name, split and protocol."""
+        """What `load_dataset` takes beside name, split and protocol."""
         options = {
             "folder": self.folder,
             "image_size": self.image_size,

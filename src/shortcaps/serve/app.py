@@ -219,7 +219,7 @@ def create_app(predictor: Predictor, limits: Limits | None = None) -> FastAPI:
         try:
             async with asyncio.timeout(limits.answer_seconds):
                 image = await loop.run_in_executor(
-                    decoder, lambda: predictor.read(io.BytesIO(content), invert=invert, most_pixels=limits.pixels)
+                    decoder, lambda: predictor.read(io.BytesIO(content), invert=invert, max_pixels=limits.pixels)
                 )
                 return await batcher.ask(Question(transformed(image[None], **moves)[0], details))
         except DataError as reason:

@@ -21,8 +21,8 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
-from shortcaps.data import SPLITS, Dataset, View, load
-from shortcaps.environment import best_device, describe_environment
+from shortcaps.data import SPLITS, Dataset, View, load_dataset
+from shortcaps.environment import best_device, describe_environment, is_first_process
 from shortcaps.errors import RunError, RunFault
 from shortcaps.inference.evaluate import Evaluation, evaluate, predict
 from shortcaps.losses import log_probability_loss, margin_loss, spread_loss, spread_margin
@@ -104,15 +104,8 @@ def make_fabric(config: TrainConfig) -> Fabric:
     )
 
 
-def is_first_process() -> bool:
-    """Before Fabric has started the others, and in them."""
-    return all(os.environ.get(name, "0") == "0" for name in ("RANK", "LOCAL_RANK"))
-
-
 def load_split(config: TrainConfig, split: str, display: Display) -> Dataset:
-    data = load(
-        config.data, split, config.protocol, tell=display.say, progress=display.rendering, **config.data_options
-    )
+    data = load_dataset(config.data, split, config.protocol, progress=display.rendering, **config.data_options)
     if config.most_images is None:
         return data
     order = torch.randperm(len(data), generator=torch.Generator().manual_seed(derive(0, "trial", 0)))
@@ -151,6 +144,7 @@ def full_config(config: TrainConfig, splits: Mapping[str, Dataset]) -> dict[str,
             "protocol": data.protocol,
             "class_names": list(data.class_names),
             "stored_size": list(data.images.shape[2:]),
+            "preparation": {"bright_on_dark": data.bright_on_dark, "centred_digits": data.centred_digits},
             "view": str(data.view),
             "augment": str(augmentation(recipe, data)),
             "fingerprints": {split: part.fingerprint() for split, part in splits.items()},

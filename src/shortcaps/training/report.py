@@ -83,17 +83,9 @@ def render(
 
 def caveats(config: dict[str, Any], data: Dataset) -> list[str]:
     """What a reader must know before quoting the figure."""
-    notes = []
-    if "regenerated" in data.label:
-        notes.append(
-            "The test set was regenerated from MNIST by affNIST's published description; it is not the published set."
-        )
-    if "rendered" in data.label:
-        notes.append("The images are rendered; this is not smallNORB.")
+    notes = list(data.caveats)
     if config["train"]["most_images"]:
         notes.append(f"A trial run on {config['train']['most_images']:,} images of each split.")
-    if data.protocol == "paper" and data.name not in ("mnist", "fashion-mnist"):
-        notes.append("The paper's protocol lets the choice of weights see what the test is like.")
     return notes
 
 

@@ -1,0 +1,95 @@
+"""IDX files, and data sets that are published as MNIST is: four of them, of which the last 10,000 training images validate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shortcaps.data.augment import Shift, View
+from shortcaps.data.cache import cache_folder
+from shortcaps.data.dataset import Dataset
+from shortcaps.data.fetch import Folder, Source, WantedFile, fetch
+from shortcaps.errors import DataError
+
+VALIDATION_IMAGES = 10_000
+"""The last so many training images are held out for validation."""
+
+
+@dataclass(frozen=True)
+class IdxSet:
+    """A set in MNIST's files.
+
+    Attributes:
+        name: That of its folder in the cache, and of the data set.
+        label: How reports call it.
+        class_names: What the labels 0, 1, … mean.
+        files: The four files by what they hold, `train images`, `train labels`, `test images` and `test labels`.
+        sources: Where they are looked for, in this order.
+    """
+
+    name: str
+    label: str
+    class_names: tuple[str, ...]
+    files: dict[str, WantedFile]
+    sources: tuple[Source, ...]
+
+
+def idx_files(train_images: str, train_labels: str, test_images: str, test_labels: str) -> dict[str, WantedFile]:
+    """The four files under their usual names, by their SHA-256."""
+    return {
+        "train images": WantedFile("train-images-idx3-ubyte", train_images),
+        "train labels": WantedFile("train-labels-idx1-ubyte", train_labels),
+        "test images": WantedFile("t10k-images-idx3-ubyte", test_images),
+        "test labels": WantedFile("t10k-labels-idx1-ubyte", test_labels),
+    }
+
+
+def parse_idx(data: bytes, name: str, dimensions: int) -> Tensor:
+    """The array in an IDX file of bytes, e.g. (count, rows, cols) with `dimensions` 3."""
+    header = 4 + 4 * dimensions
+    if len(data) < 4 or data[:3] != b"\0\0\x08":
+        raise DataError(f"{name} is not an IDX file of bytes")
+    if data[3] != dimensions:
+        kinds = {1: "labels", 3: "images"}
+        raise DataError(
+            f"{name} holds {kinds.get(data[3], f'{data[3]}-dimensional data')}, not {kinds[dimensions]}: were files swapped?"
+        )
+    if len(data) < header:
+        raise DataError(f"{name} ends within its header: it is truncated")
+    shape = [int.from_bytes(data[4 + 4 * n : 8 + 4 * n], "big") for n in range(dimensions)]
+    if len(data) - header != int(np.prod(shape)):
+        raise DataError(
+            f"{name} should hold {'x'.join(map(str, shape))} bytes but has {len(data) - header}: it is truncated"
+        )
+    return torch.from_numpy(np.frombuffer(data, np.uint8, offset=header).reshape(shape).copy())
+
+
+def read_idx_pair(idx: IdxSet, part: str, folder: Path | None) -> tuple[Tensor, Tensor]:
+    """Images (count, 1, rows, cols) and labels of the published `train` or `test` part."""
+    images, labels = idx.files[f"{part} images"], idx.files[f"{part} labels"]
+    sources = (*((Folder(folder),) if folder else ()), *idx.sources)
+    paths = fetch((images, labels), sources, cache_folder() / idx.name)
+    pictures = parse_idx(paths[images.name].read_bytes(), images.name, 3).unsqueeze(1)
+    numbers = parse_idx(paths[labels.name].read_bytes(), labels.name, 1).long()
+    if len(pictures) != len(numbers):
+        raise DataError(f"{images.name} has {len(pictures)} images, {labels.name} {len(numbers)} labels")
+    return pictures, numbers
+
+
+def read_split(idx: IdxSet, split: str, folder: Path | None) -> tuple[Tensor, Tensor]:
+    """The paper's split: the last 10,000 training images validate."""
+    if split == "test":
+        return read_idx_pair(idx, "test", folder)
+    images, labels = read_idx_pair(idx, "train", folder)
+    kept = slice(None, -VALIDATION_IMAGES) if split == "train" else slice(-VALIDATION_IMAGES, None)
+    return images[kept], labels[kept]
+
+
+def load_idx(idx: IdxSet, split: str, protocol: str, folder: Path | None) -> Dataset:
+    """A split, shifted by up to two pixels in training; both protocols are the same."""
+    images, labels = read_split(idx, split, folder)
+    return Dataset(idx.name, idx.label, split, protocol, images, labels, idx.class_names, augment=View((Shift(2),)))

@@ -1,0 +1,170 @@
+"""Every data set by name: `load_dataset`, `list_datasets`, `register_dataset`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from shortcaps.data.dataset import PROTOCOLS, Dataset, check_split_and_protocol
+from shortcaps.data.folder import folder_spec
+from shortcaps.data.spec import DatasetSpec
+from shortcaps.errors import DataError
+from shortcaps.registry import Registry
+
+Loader = TypeVar("Loader", bound=Callable[..., Dataset])
+Progress = Callable[[int, int], None]
+
+DATASETS: Registry[DatasetSpec] = Registry("data set")
+
+
+def register_dataset(
+    name: str,
+    *,
+    image_size: int | tuple[int, int],
+    channels: int = 1,
+    label: str = "",
+    description: str = "",
+    bright_on_dark: bool = False,
+    centred_digits: bool = False,
+    notes: Sequence[str] = (),
+    stand_in_for: str | None = None,
+    replica_of: str | None = None,
+    original_is_here: Callable[[], bool] = lambda: False,
+    leaks: Mapping[str, str] | None = None,
+) -> Callable[[Loader], Loader]:
+    """Make a data set known by name: a decorator for a function that loads a split of it.
+
+    Args:
+        name: What `load_dataset` and `shortcaps train --data` ask for.
+        image_size: Height and width of the images as a network sees them, or one number for both.
+        channels: Channels of the images.
+        label: How tables and reports call it; its name where this is left out.
+        description: One line for lists and help texts; the first line of the docstring where it is left out.
+        bright_on_dark: Whether the images show light strokes or things on black.
+        centred_digits: Whether they show digits centred as MNIST's are.
+        notes: What a reader must know before quoting a figure, one sentence each.
+        stand_in_for: A set whose structure this one has and which it is used in place of.
+        replica_of: A set that this one is made anew of, by its published description.
+        original_is_here: Whether the images of `replica_of` can be read, so that the replica need not be used.
+        leaks: By protocol, what selection sees of the test.
+
+    Returns:
+        The decorator. The loader is called as `loader(split, protocol)`, and by name with `folder`, `progress` and options as far as they
+        are keyword-only parameters of it.
+
+    Raises:
+        ValueError: The name is taken, or `leaks` names a protocol that there is not.
+
+    Example:
+        @register_dataset("noise", image_size=8)
+        def load_noise(split: str, protocol: str, *, count: int = 100) -> Dataset:
+            images = torch.randint(256, (count, 1, 8, 8), dtype=torch.uint8)
+            return Dataset("noise", "noise", split, protocol, images, torch.arange(count) % 2, ("heads", "tails"))
+
+        load_dataset("noise", "test", count=20)
+    """
+    for protocol in leaks or ():
+        if protocol not in PROTOCOLS:
+            raise ValueError(f"leaks names the protocol {protocol!r}: there are {', '.join(PROTOCOLS)}")
+    size = (image_size, image_size) if isinstance(image_size, int) else image_size
+
+    def decorate(loader: Loader) -> Loader:
+        summary = description or (inspect.getdoc(loader) or "").partition("\n")[0]
+        spec = DatasetSpec(
+            name=name,
+            label=label or name,
+            description=summary,
+            load=loader,
+            image_size=size,
+            channels=channels,
+            bright_on_dark=bright_on_dark,
+            centred_digits=centred_digits,
+            notes=tuple(notes),
+            stand_in_for=stand_in_for,
+            replica_of=replica_of,
+            original_is_here=original_is_here,
+            leaks=leaks or {},
+        )
+        DATASETS.register(name, spec, defined_by=loader)
+        return loader
+
+    return decorate
+
+
+def list_datasets(pattern: str | Sequence[str] = "*", *, exclude: str | Sequence[str] = ()) -> list[str]:
+    """Names of the data sets that `load_dataset` loads, beside folders of your own.
+
+    Args:
+        pattern: A shell pattern such as `smallnorb*`, or several.
+        exclude: Patterns whose matches are left out.
+
+    >>> import shortcaps
+    >>> shortcaps.list_datasets("*mnist")
+    ['fashion-mnist', 'mnist']
+    """
+    return DATASETS.names(pattern, exclude=exclude)
+
+
+def find_spec(name: str | Path) -> DatasetSpec:
+    """What is known of a data set: its spec, or that of a folder of one's own where the name is not registered."""
+    return DATASETS[str(name)] if str(name) in DATASETS else folder_spec(Path(name).expanduser())
+
+
+def load_dataset(
+    name: str | Path,
+    split: str = "train",
+    protocol: str = "default",
+    *,
+    folder: str | Path | None = None,
+    progress: Progress = lambda done, of: None,
+    **options: Any,
+) -> Dataset:
+    """A split of a data set, fetched and checked first where that is needed.
+
+    Args:
+        name: One of `list_datasets()`, or the path of a folder with class folders.
+        split: `train`, `validation` or `test`.
+        protocol: `default` shows training and selection no rotation, scaling, shear or object of the test; `paper` is the authors'.
+        folder: Where the published files of a named set already lie.
+        progress: Called with (done, of) while a set is rendered.
+        **options: What the data set takes beside: a folder of your own `image_size`, `colour` and `skip_broken`; smallnorb and solids
+            `camera` (`left`, `right`, `stereo`); their variants with novel viewpoints also `viewpoints` (`novel`, `familiar`).
+
+    Returns:
+        All images of the split in memory, as uint8, with how they are to be shown to a network.
+
+    Raises:
+        DataError: There is no such data set, split, protocol or option, or its files are missing or damaged.
+
+    Example:
+        test = shortcaps.load_dataset("affnist", "test")
+        images = test.view(test.images[:128])  # float, as a network sees them
+    """
+    check_split_and_protocol(split, protocol)
+    if folder is not None:
+        options["folder"] = Path(folder).expanduser()
+        if not options["folder"].is_dir():
+            raise DataError(f"{options['folder']} is not a folder")
+    is_registered = str(name) in DATASETS
+    if not is_registered and not Path(name).expanduser().is_dir():
+        raise DataError(f"{DATASETS.unknown(str(name))}, or give the path of a folder")
+    spec = find_spec(name)
+    spec.check_options(options)
+    if "progress" in spec.parameters:
+        options["progress"] = progress
+    data = spec.load(split, protocol, **options)
+    if not isinstance(data, Dataset):
+        raise TypeError(f"the loader of {spec.name} returned a {type(data).__name__}: it must return a Dataset")
+    if is_registered:
+        # A loader may have had to fall back on another set, whose name then says what it is.
+        spec = DATASETS.get(data.name, spec)
+        data = replace(data, name=spec.name)
+    return replace(
+        data,
+        bright_on_dark=spec.bright_on_dark,
+        centred_digits=spec.centred_digits,
+        caveats=spec.caveats(protocol),
+    )
