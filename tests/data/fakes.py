@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shortcaps.data import DATASETS, affnist, fashion_mnist, idx, mnist
+from shortcaps.data import DATASETS, affnist, cifar10, fashion_mnist, idx, mnist
 from shortcaps.data.fetch import Folder, WantedFile
 
 TRAIN, TEST, VALIDATION = 120, 40, 30
@@ -62,6 +62,23 @@ def fake_mnist(folder: Path, monkeypatch: pytest.MonkeyPatch) -> idx.IdxSet:
     fashion = replace(fashion_mnist.FASHION_MNIST, files=wanted, sources=small.sources)
     monkeypatch.setattr(fashion_mnist, "FASHION_MNIST", fashion)
     return small
+
+
+def fake_cifar10(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Puts a small set in CIFAR-10's place: five files of 20 images to learn from and one to test on."""
+    random = np.random.default_rng(3)
+    folder.mkdir(parents=True, exist_ok=True)
+
+    def wanted(name: str) -> WantedFile:
+        rows = random.integers(0, 256, (20, 3073), np.uint8)
+        rows[:, 0] = np.arange(20) % 10
+        (folder / name).write_bytes(rows.tobytes())
+        return WantedFile(name, hashlib.sha256(rows.tobytes()).hexdigest())
+
+    monkeypatch.setattr(cifar10, "TRAINING_FILES", tuple(wanted(f"data_batch_{n}.bin") for n in range(1, 6)))
+    monkeypatch.setattr(cifar10, "TEST_FILE", wanted("test_batch.bin"))
+    monkeypatch.setattr(cifar10, "SOURCES", (Folder(folder),))
+    monkeypatch.setattr(cifar10, "VALIDATION_IMAGES", 10)
 
 
 def forget_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,7 @@ from shortcaps.inference.predict import Predictor
 from shortcaps.inference.prepare import Preparation
 from shortcaps.reproduce.cells import choose_cells, columns
 from shortcaps.training import TrainConfig, train
-from tests.data.fakes import fake_mnist, forget_afterwards
+from tests.data.fakes import fake_cifar10, fake_mnist, forget_afterwards
 from tests.data.test_folder import tree
 from tests.data.test_norb import small_matrices
 
@@ -43,6 +43,7 @@ OWN = sorted(name for name in DATASETS if DATASETS.origin(name) is None)
 def small_sets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A small fake of every set, in the published formats."""
     fake_mnist(tmp_path / "mnist", monkeypatch)
+    fake_cifar10(tmp_path / "cifar10", monkeypatch)
     monkeypatch.setattr(affnist, "MIRROR", Mirror("http://127.0.0.1:9"))  # nobody listens there
     monkeypatch.setattr(smallnorb, "MIRRORS", ())
     for part, kind, data in small_matrices((0, 8), (0, 10)):

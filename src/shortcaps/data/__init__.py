@@ -1,7 +1,7 @@
 """Data sets by name, or a folder of your own: `load_dataset("mnist", "train")`."""
 
 # Each registers itself.
-from shortcaps.data import affnist, fashion_mnist, mnist, smallnorb, solids  # noqa: F401
+from shortcaps.data import affnist, cifar10, fashion_mnist, mnist, smallnorb, solids  # noqa: F401
 from shortcaps.data.augment import View
 from shortcaps.data.cache import cache_folder
 from shortcaps.data.dataset import PROTOCOLS, SPLITS, Dataset, sample_images

@@ -73,6 +73,18 @@ class Shift(Step):
 
 
 @dataclass(frozen=True)
+class HorizontalFlip(Step):
+    """Mirrors every other image, by chance."""
+
+    def __call__(self, images: Tensor, generator: Generator | None) -> Tensor:
+        mirrored = (torch.rand(len(images), generator=generator) < 0.5).to(images.device)
+        return torch.where(mirrored[:, None, None, None], images.flip(3), images)
+
+    def __str__(self) -> str:
+        return "mirrored or not"
+
+
+@dataclass(frozen=True)
 class PlaceAnywhere(Step):
     """Moves what is not black to anywhere in the image where all of it fits, between pixels as well.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from shortcaps.data.augment import HorizontalFlip
 from shortcaps.data.dataset import Dataset
 from shortcaps.data.fetch import Folder, Mirror
 from shortcaps.data.idx import IdxSet, idx_files, load_idx
@@ -31,4 +32,4 @@ FASHION_MNIST = IdxSet(
 )
 def load_fashion_mnist(split: str, protocol: str, *, folder: Path | None = None) -> Dataset:
     """As published; the last 10,000 training images validate."""
-    return load_idx(FASHION_MNIST, split, protocol, folder)
+    return load_idx(FASHION_MNIST, split, protocol, folder, HorizontalFlip())

