@@ -16,37 +16,59 @@ MATRIX_PRODUCT = "matrix product"
 
 @dataclass(frozen=True)
 class Result:
-    """One case. Times are medians in milliseconds, memory is in bytes; None: not asked for, or not available."""
+    """One case, measured. None: not asked for, or not available.
+
+    Attributes:
+        case: What was measured.
+        step_ms: A training step, the median in milliseconds.
+        inference_ms: A forward pass, likewise.
+        multiply_adds: Forward, for one image; None for the backbone.
+        memory: Peak of a training step, in bytes.
+        step_over_backbone: Ratio of its step to its backbone's.
+        dense_over_step: Ratio of the dense reference's step to its own.
+        dense_over_memory: Ratio of the dense reference's memory to its own.
+    """
 
     case: Case
     step_ms: float
     inference_ms: float
     multiply_adds: int | None
-    """Forward, for one image; None for the backbone."""
     memory: int | None = None
     step_over_backbone: float | None = None
     dense_over_step: float | None = None
     dense_over_memory: float | None = None
 
     def images_per_second(self, milliseconds: float) -> float:
+        """Images in a second where a batch takes so many milliseconds."""
         return 1000 * self.case.batch / milliseconds
 
 
 @dataclass(frozen=True)
 class Report:
+    """Everything that one benchmark found.
+
+    Attributes:
+        machine: Versions, commit, processor.
+        device: What did the work.
+        rounds: Of which the medians were taken.
+        peak_multiply_adds: Multiply–adds in a second of a large matrix product, measured in the same rounds.
+        results: One for each case.
+        latency_ms: Inference of one image, by name of the network.
+    """
+
     machine: dict[str, str]
     device: str
     rounds: int
     peak_multiply_adds: float
-    """Multiply–adds in a second of a large matrix product, measured in the same rounds."""
     results: list[Result]
     latency_ms: dict[str, float] = field(default_factory=dict)
-    """Inference of one image, by name of the network."""
 
     def to_dict(self) -> dict[str, Any]:
+        """The report as JSON keeps it."""
         return asdict(self)
 
     def result(self, case: Case) -> Result:
+        """What was found for a case."""
         return next(result for result in self.results if result.case == case)
 
 
@@ -59,7 +81,16 @@ def run_benchmark(
     latency: bool = True,
     progress: Callable[[str], None] = lambda message: None,
 ) -> Report:
-    """Measures the cases, and beside each its backbone and, for ratios, whatever of it is dense."""
+    """Measure cases, and beside each its backbone and, for ratios, whatever of it is dense.
+
+    Args:
+        cases: What to measure.
+        rounds: In each of them every case takes its turn.
+        device: Where.
+        memory: Whether peak memory is measured too, in a process of its own for each case.
+        latency: Whether one image at a time is measured too.
+        progress: Called with what is being done.
+    """
     wanted = list(dict.fromkeys(cases))
     backbones = dict.fromkeys(replace(case, path=BACKBONE, routing="fuzzy") for case in wanted)
     # Memory first: each case has a process of its own, and nothing else runs beside it.

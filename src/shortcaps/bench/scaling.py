@@ -21,7 +21,17 @@ QUANTITIES: dict[str, tuple[int, ...]] = {
 
 @dataclass(frozen=True)
 class Scaling:
-    """One quantity, one path. `votes`: the numbers a voting tensor of the batch would hold."""
+    """How time and memory grow with one quantity, on one path.
+
+    Attributes:
+        quantity: What was changed.
+        path: How votes are computed.
+        case: What it was changed in.
+        values: What it was set to.
+        votes: For each value, the numbers a voting tensor of the batch would hold.
+        step_ms: For each value, a training step.
+        memory: For each value, peak memory in bytes; None where it could not be measured.
+    """
 
     quantity: str
     path: str
@@ -33,10 +43,12 @@ class Scaling:
 
     @property
     def time_exponent(self) -> float:
+        """Of the power law that fits the times best."""
         return exponent(self.values, self.step_ms)
 
     @property
     def memory_exponent(self) -> float | None:
+        """Of the power law that fits the memory best."""
         return exponent(self.values, self.memory)
 
     @property
@@ -45,6 +57,7 @@ class Scaling:
         return exponent(self.votes, self.memory) if len(set(self.votes)) > 1 else None
 
     def to_dict(self) -> dict[str, Any]:
+        """What JSON keeps, with the exponents."""
         return {
             **asdict(self),
             "time_exponent": self.time_exponent,
@@ -77,6 +90,16 @@ def measure_scaling(
     device: str = "cpu",
     progress: Callable[[str], None] = lambda message: None,
 ) -> list[Scaling]:
+    """How time and memory grow, one quantity at a time.
+
+    Args:
+        base: What is changed.
+        quantities: Names out of `QUANTITIES`.
+        paths: Out of `BENCH_PATHS`.
+        rounds: In each of them everything takes its turn.
+        device: Where.
+        progress: Called with what is being done.
+    """
     found = []
     for quantity in quantities:
         values = QUANTITIES[quantity]
