@@ -115,6 +115,38 @@ def test_every_parameter_receives_a_gradient_whatever_the_depth() -> None:
         assert parameter.grad.abs().max() > 0, name
 
 
+def test_a_joint_readout_adds_what_the_pose_says_to_the_logit() -> None:
+    made = head(readout="joint")
+    plain = head()
+    plain.load_state_dict(made.state_dict(), strict=False)
+    features = torch.rand(2, 6, 3, 3, dtype=torch.float64)
+    torch.testing.assert_close(made(features), plain(features))  # nothing, before training
+    assert made.pose_weight is not None and made.pose_bias is not None
+    with torch.no_grad():
+        made.pose_weight.normal_()
+        made.pose_bias.normal_()
+    before = plain.capsules(features)
+    for b in range(2):
+        for k in range(4):
+            logit = torch.logit(before.activation[b, k]) + made.pose_bias[k]
+            for row in range(2):
+                for col in range(2):
+                    logit = logit + made.pose_weight[k, row, col] * before.pose[b, k, row, col]
+            torch.testing.assert_close(made(features)[b, k], torch.sigmoid(logit))
+    made.train()
+    made(features).sum().backward()
+    assert made.pose_weight.grad is not None and made.pose_weight.grad.abs().max() > 0
+
+
+def test_a_joint_readout_keeps_the_gradient_of_tiny_activations() -> None:
+    made = head(readout="joint").float()
+    activation = torch.tensor([[1e-30, 1e-9, 0.5, 1.0]], requires_grad=True)
+    made._read_out(activation, torch.zeros(1, 4, 2, 2)).log().sum().backward()
+    assert activation.grad is not None
+    assert torch.isfinite(activation.grad).all()
+    assert (activation.grad[0, :3] > 0).all()
+
+
 def test_dropout_drops_in_training_only() -> None:
     made = head(dropout=0.5)
     features = torch.rand(2, 6, 4, 4, dtype=torch.float64)
@@ -140,6 +172,7 @@ def test_the_head_compiles_whole_and_agrees_with_eager() -> None:
         (lambda: CapsuleHead(6, 3, passes=0), "passes 0 is too small"),
         (lambda: CapsuleHead(6, 3, routing="fuzzi"), "unknown routing 'fuzzi': choose one of attention"),
         (lambda: CapsuleHead(6, 3, path="quick"), "unknown path 'quick'"),
+        (lambda: CapsuleHead(6, 3, readout="both"), "unknown readout 'both': choose one of routing, joint"),
         (
             lambda: CapsuleHead(6, 3)(torch.rand(2, 5, 4, 4)),
             "feature maps have shapes (2, 5, 4, 4): this head takes (batch, 6, height, width)",

@@ -16,6 +16,7 @@ from shortcaps.layers.shortcut import ShortcutRouting
 from shortcaps.routing import Routing, Votes, make_routing
 from shortcaps.routing.paths import check_path
 
+READOUTS = ("routing", "joint")
 USUAL_POSITIONS = 49
 """Positions of a feature map for which votes that are summed are scaled before training; any other number works too."""
 
@@ -36,6 +37,9 @@ class CapsuleHead(nn.Module):
         passes: How often the feature maps are gone through.
         routing_settings: Settings of a routing that is given by name, e.g. `{"sharpness": 4.0}`.
         dropout: Probability of dropping a lower capsule in training.
+        readout: What a class's activation is read from. `routing`: what the routing says of it (for fuzzy and EM routing how tightly
+            its votes agree). `joint`: that and the pose they agree on, `sigmoid(logit(a) + ⟨w, pose⟩ + b)` with `w` and `b` trained
+            for each class and 0 before training.
         path: How votes are computed: `auto`, `fused`, `factored` or `dense`; the numbers are the same.
 
     >>> import torch, shortcaps
@@ -55,6 +59,7 @@ class CapsuleHead(nn.Module):
         passes: int = 1,
         routing_settings: Mapping[str, Any] | None = None,
         dropout: float = 0.0,
+        readout: str = "routing",
         path: str = "auto",
     ) -> None:
         super().__init__()
@@ -69,6 +74,8 @@ class CapsuleHead(nn.Module):
         for name, values in numbers.items():
             if min(values) < 1:
                 raise ValueError(f"{name} {min(values)} is too small: it must be at least 1")
+        if readout not in READOUTS:
+            raise ValueError(f"unknown readout {readout!r}: choose one of {', '.join(READOUTS)}")
         self.classes, self.pose, self.passes, self.path = classes, pose, passes, check_path(path)
         self.routing = make_routing(routing, **(routing_settings or {}))
         self.primary = nn.ModuleList(
@@ -88,6 +95,12 @@ class CapsuleHead(nn.Module):
             )
             for number, channels in enumerate(self.channels)
         )
+
+        self.pose_weight: nn.Parameter | None = None
+        self.pose_bias: nn.Parameter | None = None
+        if readout == "joint":
+            self.pose_weight = nn.Parameter(torch.zeros(classes, pose, pose))
+            self.pose_bias = nn.Parameter(torch.zeros(classes))
 
     def _gain(self, channels: int) -> float:
         """Where votes are summed, equal shares of them should add up to the scale of one pose; a mean needs no help."""
@@ -136,7 +149,17 @@ class CapsuleHead(nn.Module):
             for turns, channels, feature_map in zip(kept, self.channels, maps, strict=True)
             if keep_coefficients
         )
-        return ClassCapsules(pose, capsules.activation, coefficients if keep_coefficients else None)
+        activation = self._read_out(capsules.activation, pose)
+        return ClassCapsules(pose, activation, coefficients if keep_coefficients else None)
+
+    def _read_out(self, activation: Tensor, pose: Tensor) -> Tensor:
+        """Activations (batch, classes) with what the poses (batch, classes, rows, cols) say added to their logits."""
+        if self.pose_weight is None or self.pose_bias is None:
+            return activation
+        limits = torch.finfo(activation.dtype)
+        # Only what is no number any more is raised: a larger floor would take the gradient from all below it.
+        logit = activation.clamp_min(limits.tiny).log() - torch.log1p(-activation.clamp_max(1 - limits.eps))
+        return torch.sigmoid(logit + (pose * self.pose_weight).sum((-2, -1)) + self.pose_bias)
 
     def _check_features(self, features: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]:
         maps = (features,) if isinstance(features, Tensor) else tuple(features)

@@ -35,6 +35,7 @@ class Compact:
         passes: How often the feature maps are gone through.
         iterations: Routing iterations in each.
         dropout: Probability of dropping a lower capsule in training.
+        readout: What a class's activation is read from, as for `CapsuleHead`.
     """
 
     backbone: str
@@ -45,6 +46,7 @@ class Compact:
     passes: int = 1
     iterations: int = 2
     dropout: float = 0.0
+    readout: str = "routing"
 
 
 # Parameters for 28x28 grey images (160k: 32x32 in colour) and 10 classes.
@@ -72,10 +74,17 @@ def build_compact(
     passes: int | None = None,
     iterations: int | None = None,
     dropout: float | None = None,
+    readout: str | None = None,
     path: str = "auto",
 ) -> HeadNetwork:
     """A compact network; whatever is None is the preset's."""
-    chosen: dict[str, Any] = {"pose": pose, "passes": passes, "iterations": iterations, "dropout": dropout}
+    chosen: dict[str, Any] = {
+        "pose": pose,
+        "passes": passes,
+        "iterations": iterations,
+        "dropout": dropout,
+        "readout": readout,
+    }
     preset = replace(preset, **{name: value for name, value in chosen.items() if value is not None})
     body = _backbone(preset.backbone, preset.backbone_settings, backbone, backbone_settings, channels)
     head = CapsuleHead(
@@ -86,6 +95,7 @@ def build_compact(
         pose=preset.pose,
         passes=preset.passes,
         dropout=preset.dropout,
+        readout=preset.readout,
         path=path,
     )
     return HeadNetwork(body, head, image_size=image_size, channels=channels)

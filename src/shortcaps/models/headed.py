@@ -57,6 +57,9 @@ class HeadNetwork(CapsuleNetwork):
         shortcuts = cast("Iterable[ShortcutRouting]", self.head.shortcuts)
         for number, (shape, channels, shortcut) in enumerate(zip(shapes, self.head.channels, shortcuts, strict=True)):
             rows.append(self._routing_row(number, shape, channels, shortcut, passes))
+        if self.head.pose_weight is not None and self.head.pose_bias is not None:
+            readout = nn.ParameterList([self.head.pose_weight, self.head.pose_bias])
+            rows.append(summary_row("readout", (self.classes,), readout, multiply_adds=self.head.pose_weight.numel()))
         return Summary.of(self, rows, describe_path(self.path, self.routing))
 
     def _routing_row(
