@@ -19,7 +19,8 @@ from shortcaps.environment import describe_environment
 from shortcaps.runs.directory import RunDirectory
 from shortcaps.training import TrainConfig
 from shortcaps.training.display import Display
-from shortcaps.training.loop import Trainer, make_fabric
+from shortcaps.training.loop import Trainer
+from shortcaps.training.setup import make_fabric
 
 
 class Timed(Trainer):
@@ -36,9 +37,9 @@ class Timed(Trainer):
 
 def measure(data: str, epochs: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
-        config = TrainConfig(data=data, epochs=epochs)
+        config = TrainConfig.of(data=data, epochs=epochs)
         run = RunDirectory(Path(folder))
-        trainer = Timed(config, run, make_fabric(config), Display())
+        trainer = Timed(config, config.make_recipe(), run, make_fabric(config), Display())
         started = time.perf_counter()
         trainer.train()
         whole = time.perf_counter() - started

@@ -17,7 +17,7 @@ from shortcaps.training.display import ConsoleDisplay
 
 logging.basicConfig(level=logging.INFO, format="%(message)s")  # says what is fetched, and from where
 tiny = "--tiny" in sys.argv
-config = TrainConfig(data="mnist", routing="fuzzy", epochs=1 if tiny else None, most_images=1280 if tiny else None)
+config = TrainConfig.of(data="mnist", routing="fuzzy", epochs=1 if tiny else None, max_images=1280 if tiny else None)
 
 with tempfile.TemporaryDirectory() as folder:
     result = train(config, Path(folder) / "run", display=ConsoleDisplay(Console()))
@@ -25,6 +25,7 @@ with tempfile.TemporaryDirectory() as folder:
     print(f"test accuracy: {result.test.accuracy:.2%}")
 
     model = shortcaps.load(result.run)
+    assert isinstance(model, shortcaps.CapsuleNetwork)
     test = shortcaps.load_dataset("mnist", "test")
     capsules = model.capsules(test.view(test.images[:1]))
     answer = int(capsules.activation.argmax())

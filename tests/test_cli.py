@@ -69,7 +69,7 @@ def test_a_mistake_in_usage_gets_one_line_too() -> None:
 
 
 def test_help_fits_eighty_columns_and_has_examples() -> None:
-    commands = ["data", "train", "evaluate", "predict", "explain", "export", "serve", "bench"]
+    commands = ["data", "train", "recipe", "evaluate", "predict", "explain", "export", "serve", "bench"]
     commands += [f"reproduce {name}" for name in ("table1", "table2", "complexity", "figures")]
     for command in commands:
         text = CliRunner().invoke(app, [*command.split(), "--help"], env={"COLUMNS": "80"}).stdout

@@ -5,7 +5,14 @@ from typing import TYPE_CHECKING
 from shortcaps.backbones import create_backbone, list_backbones, register_backbone
 from shortcaps.inference.load import load
 from shortcaps.layers import CapsuleHead
-from shortcaps.losses import log_probability_loss, margin_loss, spread_loss, spread_margin
+from shortcaps.losses import (
+    list_losses,
+    log_probability_loss,
+    margin_loss,
+    register_loss,
+    spread_loss,
+    spread_margin,
+)
 from shortcaps.models import (
     PRESETS,
     Architecture,
@@ -33,12 +40,15 @@ from shortcaps.routing import (
     route,
     squash,
 )
+from shortcaps.schedules import list_schedules, register_schedule
 
 if TYPE_CHECKING:
     from shortcaps.data import list_datasets, load_dataset, register_dataset
+    from shortcaps.recipes import list_recipes, register_recipe
 else:
     # Rooms that need more than torch are entered when somebody asks for what is in them.
     _LAZY = dict.fromkeys(("list_datasets", "load_dataset", "register_dataset"), "shortcaps.data")
+    _LAZY |= dict.fromkeys(("list_recipes", "register_recipe"), "shortcaps.recipes")
 
     def __getattr__(name: str) -> object:
         if name not in _LAZY:
@@ -51,7 +61,7 @@ else:
         return sorted({*globals(), *__all__})
 
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "EM",
@@ -74,8 +84,11 @@ __all__ = [
     "create_model",
     "list_backbones",
     "list_datasets",
+    "list_losses",
     "list_models",
+    "list_recipes",
     "list_routings",
+    "list_schedules",
     "load",
     "load_dataset",
     "load_plugin",
@@ -83,8 +96,11 @@ __all__ = [
     "margin_loss",
     "register_backbone",
     "register_dataset",
+    "register_loss",
     "register_model",
+    "register_recipe",
     "register_routing",
+    "register_schedule",
     "route",
     "spread_loss",
     "spread_margin",

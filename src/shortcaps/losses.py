@@ -1,17 +1,68 @@
-"""Losses on activation probabilities (batch, classes)."""
+"""Losses on what a network gives for each class, (batch, classes).
+
+That is activations of capsules, each in 0–1 by itself, or the probabilities of a plain network, which sum to 1; every loss takes either.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from shortcaps.registry import Registry
 
-def spread_loss(probabilities: Tensor, labels: Tensor, margin: float = 0.9) -> Tensor:
-    """Eq. (14): `Σ_{m≠t} max(0, margin - (prob_t - prob_m))²`, mean over the batch."""
-    check_labels(probabilities, labels)
-    target = probabilities.gather(1, labels.unsqueeze(1))
-    shortfall = (margin - (target - probabilities)).clamp_min(0).square()
+Loss = Callable[..., Tensor]
+"""Called with activations (batch, classes), labels (batch,), by name `epoch` (how many have passed, with fractions) and settings."""
+Function = TypeVar("Function", bound=Loss)
+
+LOSSES: Registry[Loss] = Registry("loss")
+
+
+def register_loss(name: str) -> Callable[[Function], Function]:
+    """Make a loss known by name: a decorator for `loss(activations, labels, *, epoch, **settings) -> Tensor`.
+
+    Args:
+        name: What a recipe and `shortcaps train --loss` ask for.
+
+    Returns:
+        The decorator. The loss gets activations (batch, classes) and labels (batch,), by name the number of epochs that have passed, with
+        fractions, and what the recipe has as `loss_settings`; it returns one number.
+    """
+
+    def decorate(function: Function) -> Function:
+        LOSSES.register(name, function)
+        return function
+
+    return decorate
+
+
+def list_losses(pattern: str | Sequence[str] = "*", *, exclude: str | Sequence[str] = ()) -> list[str]:
+    """Names of the registered losses.
+
+    Args:
+        pattern: A shell pattern, or several.
+        exclude: Patterns whose matches are left out.
+
+    >>> list_losses()
+    ['log-probability', 'margin', 'spread']
+    """
+    return LOSSES.names(pattern, exclude=exclude)
+
+
+def spread_loss(activations: Tensor, labels: Tensor, margin: float = 0.9) -> Tensor:
+    """Eq. (14): `Σ_{m≠t} max(0, margin - (a_t - a_m))²`, mean over the batch.
+
+    Args:
+        activations: (batch, classes).
+        labels: (batch,), class numbers as int64.
+        margin: By how much the right class should lead.
+    """
+    check_labels(activations, labels)
+    target = activations.gather(1, labels.unsqueeze(1))
+    shortfall = (margin - (target - activations)).clamp_min(0).square()
     others = shortfall.scatter(1, labels.unsqueeze(1), 0.0)
     return others.sum(1).mean()
 
@@ -24,37 +75,67 @@ def spread_margin(epoch: float, *, first: float = 0.2, last: float = 0.9, epochs
 
 
 def margin_loss(
-    probabilities: Tensor, labels: Tensor, *, present: float = 0.9, absent: float = 0.1, absent_weight: float = 0.5
+    activations: Tensor, labels: Tensor, *, present: float = 0.9, absent: float = 0.1, absent_weight: float = 0.5
 ) -> Tensor:
-    """The margin loss of Sabour et al. (2017), mean over the batch."""
-    check_labels(probabilities, labels)
-    is_target = F.one_hot(labels, probabilities.shape[1]).to(probabilities.dtype)
-    missed = (present - probabilities).clamp_min(0).square()
-    imagined = (probabilities - absent).clamp_min(0).square()
+    """The margin loss of Sabour et al. (2017), mean over the batch.
+
+    Args:
+        activations: (batch, classes).
+        labels: (batch,), class numbers as int64.
+        present: What the right class's activation should reach.
+        absent: What the others should stay below.
+        absent_weight: How much the others count.
+    """
+    check_labels(activations, labels)
+    is_target = F.one_hot(labels, activations.shape[1]).to(activations.dtype)
+    missed = (present - activations).clamp_min(0).square()
+    imagined = (activations - absent).clamp_min(0).square()
     return (is_target * missed + absent_weight * (1 - is_target) * imagined).sum(1).mean()
 
 
-def log_probability_loss(probabilities: Tensor, labels: Tensor, *, absolute: float = 0.1) -> Tensor:
-    """Cross-entropy of the probabilities, scaled to sum to 1, `-ln(prob_t / Σ_m prob_m)`, and `absolute` times that of each by
-    itself, `-ln prob_t - Σ_{m≠t} ln(1 - prob_m)`; mean over the batch.
+def log_probability_loss(
+    activations: Tensor, labels: Tensor, *, absolute: float = 0.1, label_smoothing: float = 0.0
+) -> Tensor:
+    """Cross-entropy of the activations as probabilities and, a little, of each by itself; mean over the batch.
 
-    The first tells the classes apart, but is content when all probabilities are alike small; the second makes each of them
-    mean what it says.
+    `-ln(a_t / Σ_m a_m) + absolute · (-ln a_t - Σ_{m≠t} ln(1 - a_m))`. The first tells the classes apart, but is content when all
+    activations are alike small; the second makes each of them mean what it says.
+
+    Args:
+        activations: (batch, classes).
+        labels: (batch,), class numbers as int64.
+        absolute: How much the second part counts.
+        label_smoothing: Share of the first part's target that is spread evenly over all classes.
     """
-    check_labels(probabilities, labels)
+    check_labels(activations, labels)
     # Only what is too small to be a number is raised: a larger floor would take the gradient from all below it.
-    limits = torch.finfo(probabilities.dtype)
-    logarithms = probabilities.clamp_min(limits.tiny).log()
-    complements = torch.log1p(-probabilities.clamp_max(1 - limits.eps))
-    by_itself = -torch.where(F.one_hot(labels, probabilities.shape[1]).bool(), logarithms, complements).sum(1).mean()
-    return F.cross_entropy(logarithms, labels) + absolute * by_itself
+    limits = torch.finfo(activations.dtype)
+    logarithms = activations.clamp_min(limits.tiny).log()
+    complements = torch.log1p(-activations.clamp_max(1 - limits.eps))
+    by_itself = -torch.where(F.one_hot(labels, activations.shape[1]).bool(), logarithms, complements).sum(1).mean()
+    return F.cross_entropy(logarithms, labels, label_smoothing=label_smoothing) + absolute * by_itself
 
 
-def check_labels(probabilities: Tensor, labels: Tensor) -> None:
-    if probabilities.ndim != 2 or labels.shape != probabilities.shape[:1]:
+@register_loss("spread")
+def _spread(activations: Tensor, labels: Tensor, *, epoch: float, **settings: float) -> Tensor:
+    return spread_loss(activations, labels, spread_margin(epoch, **settings))
+
+
+@register_loss("margin")
+def _margin(activations: Tensor, labels: Tensor, *, epoch: float, **settings: float) -> Tensor:
+    return margin_loss(activations, labels, **settings)
+
+
+@register_loss("log-probability")
+def _log_probability(activations: Tensor, labels: Tensor, *, epoch: float, **settings: float) -> Tensor:
+    return log_probability_loss(activations, labels, **settings)
+
+
+def check_labels(activations: Tensor, labels: Tensor) -> None:
+    """Raise ValueError or TypeError where activations (batch, classes) and labels (batch,) do not belong together."""
+    if activations.ndim != 2 or labels.shape != activations.shape[:1]:
         raise ValueError(
-            f"probabilities {tuple(probabilities.shape)} and labels {tuple(labels.shape)}: "
-            "give (batch, classes) and (batch,)"
+            f"activations {tuple(activations.shape)} and labels {tuple(labels.shape)}: give (batch, classes) and (batch,)"
         )
     if labels.dtype != torch.int64:
         raise TypeError(f"labels are {labels.dtype}: give class numbers as torch.int64, e.g. labels.long()")

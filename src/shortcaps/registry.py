@@ -7,6 +7,7 @@ module of this package, an installed package with an entry point in `shortcaps.p
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Generic, TypeVar
@@ -76,6 +77,10 @@ class Registry(Mapping[str, Part], Generic[Part]):
             load_installed_plugins()
         return name in self._parts
 
+    def known(self) -> list[str]:
+        """Names that are known without looking at installed plug-ins, for help texts that are made before anything runs."""
+        return sorted(self._parts)
+
     def unknown(self, name: object) -> str:
         """One line about a name that nobody has registered: what there is, and what was perhaps meant."""
         near = difflib.get_close_matches(str(name), self, 1, 0.6)
@@ -83,8 +88,10 @@ class Registry(Mapping[str, Part], Generic[Part]):
         return f"unknown {self.kind} {name!r}: choose one of {', '.join(self)}{hint}"
 
     def origin(self, name: str) -> str | None:
-        """Where a part comes from: the plug-in as it was named, or the module; None for this package's own parts."""
+        """Where a part comes from: the plug-in as it was named, the script or the module; None for this package's own parts."""
         module = self._places[name][0] if name in self._places else "shortcaps"
+        if module == "__main__":
+            module = getattr(sys.modules["__main__"], "__file__", None) or module
         is_own = module.partition(".")[0] in ("shortcaps", "functools")
         return self._plugins.get(name) or (None if is_own else module)
 

@@ -31,6 +31,7 @@ from shortcaps.errors import DataError
 from shortcaps.inference.predict import Predictor
 from shortcaps.inference.prepare import Preparation
 from shortcaps.reproduce.cells import choose_cells, columns
+from shortcaps.runs.manifest import Manifest
 from shortcaps.training import TrainConfig, train
 from tests.data.fakes import fake_cifar10, fake_mnist, forget_afterwards
 from tests.data.test_folder import tree
@@ -124,8 +125,10 @@ def test_a_folder_is_no_data_set_that_happens_to_have_its_name(tmp_path: Path, m
 
 def test_runs_say_how_pictures_are_prepared_and_specs_answer_for_those_of_old() -> None:
     def prepared(name: str, **more: object) -> tuple[bool, bool]:
-        network = {"image_size": 28, "channels": 1}
-        found = Preparation.of_run({"data": {"name": name, **more}, "network": network})
+        data = {"name": name, "label": name, "protocol": "default", "class_names": ["a", "b"], **more}
+        stored = {"format": 1, "train": {}, "recipe": {"routing_settings": {}}, "environment": {}, "data": data}
+        found = Preparation.of_run(Manifest.from_json({**stored, "network": {"image_size": 28, "channels": 1}}))
+        assert found.stored_size == (28, 28)
         return found.bright_on_dark, found.digits
 
     assert prepared("mnist") == prepared("affnist") == prepared("affnist-regenerated") == (True, True)
@@ -182,11 +185,11 @@ def test_a_set_of_ones_own_can_be_looked_at_trained_on_and_used(stripes: None, t
 
     small = {"capsule_channels": (2, 3, 2), "backbone_settings": {"width": 4}}
     result = train(
-        TrainConfig(data="stripes", protocol="paper", epochs=1, batch_size=24, network=small), tmp_path / "run"
+        TrainConfig.of(data="stripes", protocol="paper", epochs=1, batch_size=24, network=small), tmp_path / "run"
     )
     assert result is not None
     stored = json.loads((tmp_path / "run" / "config.json").read_text())["data"]
-    assert stored["preparation"] == {"bright_on_dark": True, "centred_digits": False}
+    assert (stored["bright_on_dark"], stored["centred_digits"]) == (True, False)
     report = (tmp_path / "run" / "report.html").read_text()
     assert NOTE in report
     assert "The test validates." in report

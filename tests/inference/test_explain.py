@@ -166,7 +166,7 @@ def test_images_for_the_score_come_from_all_over_the_set() -> None:
 def test_too_few_test_images_give_a_page_without_a_score(tmp_path: Path) -> None:
     data = pictures(tmp_path / "pictures", per_class=2, size=28)
     small = {"capsule_channels": (2, 3, 2), "backbone_settings": {"width": 4}}
-    train(TrainConfig(str(data), epochs=1, batch_size=2, network=small), tmp_path / "run")
+    train(TrainConfig.of(data=str(data), epochs=1, batch_size=2, network=small), tmp_path / "run")
     picture = next((data / "test").rglob("*.png"))
     result = CliRunner().invoke(app, ["explain", str(tmp_path / "run"), str(picture), "--out", str(tmp_path / "out")])
     assert result.exit_code == 0, result.exception

@@ -9,9 +9,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-import shortcaps
 from shortcaps.errors import RunError
-from shortcaps.inference.load import load_network
+from shortcaps.inference.load import load
 from shortcaps.inference.predict import Predictor
 from shortcaps.models import SabourNetwork, create_model
 from shortcaps.training import TrainConfig, train
@@ -84,18 +83,18 @@ def test_sabour_draws_from_the_capsule_of_the_true_class_alone() -> None:
 @pytest.mark.parametrize("name", ["cnn-23k", "sabour"])
 def test_a_run_of_one_is_used_like_any_other_but_has_no_pose_capsules(name: str, tmp_path: Path) -> None:
     data = pictures(tmp_path / "pictures", per_class=6)
-    result = train(TrainConfig(str(data), name, epochs=1, image_size=20), tmp_path / "run")
+    result = train(TrainConfig.of(data=str(data), model=name, epochs=1, image_size=20), tmp_path / "run")
     assert result is not None
-    network = load_network(tmp_path / "run")
+    network = load(tmp_path / "run")
     assert network.class_names == ("across", "disc", "down")
     picture = next((data / "test" / "disc").iterdir())
     (prediction,) = Predictor(tmp_path / "run").predict([picture])
     assert set(prediction.probabilities) == set(network.class_names)
     with pytest.raises(RunError, match="which has no pose capsules"):
-        shortcaps.load(tmp_path / "run")
+        _ = Predictor(tmp_path / "run").model
     assert network.title in (tmp_path / "run" / "report.html").read_text()
 
 
 def test_a_network_without_routing_takes_none() -> None:
     with pytest.raises(RunError, match="cnn-23k has no routing or shortcut to choose"):
-        TrainConfig(model="cnn-23k", routing="em")
+        TrainConfig.of(model="cnn-23k", routing="em")

@@ -6,7 +6,7 @@ import html
 import json
 import threading
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,14 @@ import pytest
 import torch
 
 from shortcaps.errors import RunError
+from shortcaps.recipes import RECIPES
 from shortcaps.reproduce import grid as grid_module
 from shortcaps.reproduce import published
 from shortcaps.reproduce.cells import PAPER_CELLS, Cell, choose_cells
 from shortcaps.reproduce.grid import Job, Processes, plan_jobs, run_grid, run_job
 from shortcaps.reproduce.records import Record, find_record, read_records, record_of_run, write_record
 from shortcaps.reproduce.table1 import ours, sentences, write_table1
-from shortcaps.training import RECIPES, TrainConfig, train
+from shortcaps.training import TrainConfig, train
 from tests.data.fakes import TEST, fake_mnist
 from tests.training.support import finish, pictures, shortcaps
 
@@ -31,8 +32,8 @@ TOTAL_ACCURACY, TOTAL_TIME, TOTAL_MEMORY = 4292.77, 33.411, 20180
 
 def made_up(cell: Cell, accuracy: float, seed: int = 0, recipe: str = "fast", **changes: Any) -> Record:
     """A record that no training made, to test what is done with records."""
-    config = TrainConfig(data=cell.dataset, seed=seed, recipe=recipe)
-    settings = {name: getattr(config.effective_recipe, name) for name in config.effective_recipe.__dataclass_fields__}
+    config = TrainConfig.of(data=cell.dataset, seed=seed, recipe=recipe)
+    settings = asdict(config.make_recipe())
     values = {
         "network": cell.network,
         "shortcut": None if cell.family is None else cell.family == "shortcut",
@@ -40,8 +41,8 @@ def made_up(cell: Cell, accuracy: float, seed: int = 0, recipe: str = "fast", **
         "dataset": cell.dataset,
         "protocol": "default",
         "seed": seed,
-        "epochs": RECIPES["fast"].epochs,
-        "recipe_epochs": RECIPES["fast"].epochs,
+        "epochs": RECIPES["fast"].recipe.epochs,
+        "recipe_epochs": RECIPES["fast"].recipe.epochs,
         "parameters": 1,
         "test_accuracy": accuracy,
         "test_accuracy_interval_95": [accuracy - 0.004, accuracy + 0.004],
@@ -49,7 +50,22 @@ def made_up(cell: Cell, accuracy: float, seed: int = 0, recipe: str = "fast", **
         "training_seconds": 1,
         "commit": "-",
         "command": "none",
-        "config": {"train": config.to_dict(), "recipe": settings},
+        "config": {
+            "format": 2,
+            "train": config.to_dict(),
+            "recipe": settings,
+            "network": {},
+            "data": {
+                "name": cell.dataset,
+                "label": cell.dataset,
+                "protocol": "default",
+                "class_names": [],
+                "stored_size": [28, 28],
+                "bright_on_dark": True,
+                "centred_digits": True,
+            },
+            "environment": {},
+        },
     }
     settings["epochs"] = changes.get("epochs", settings["epochs"])
     return Record(values | changes)
@@ -80,7 +96,7 @@ def test_cells_are_chosen_by_name_and_by_pattern() -> None:
 
 
 def in_process(job: Job, device: int, devices: int, processes: Processes) -> str | None:
-    train(replace(job.config, network={"capsule_channels": (2, 3, 2), "backbone_settings": {"width": 4}}), job.run)
+    train(job.config.changed(network={"capsule_channels": [2, 3, 2], "backbone_settings": {"width": 4}}), job.run)
     return None
 
 
@@ -174,7 +190,11 @@ def test_a_run_with_other_settings_is_not_taken_for_this_job(tmp_path: Path, gri
 @pytest.fixture
 def job(tmp_path: Path) -> Job:
     data = pictures(tmp_path / "pictures", per_class=8, size=28)
-    return Job(Cell("cnn-23k", None, None, str(data)), TrainConfig(str(data), "cnn-23k", epochs=1), tmp_path / "run")
+    return Job(
+        Cell("cnn-23k", None, None, str(data)),
+        TrainConfig.of(data=str(data), model="cnn-23k", epochs=1),
+        tmp_path / "run",
+    )
 
 
 def test_a_job_is_an_ordinary_run_in_a_process_of_its_own(job: Job, tmp_path: Path) -> None:
@@ -184,7 +204,9 @@ def test_a_job_is_an_ordinary_run_in_a_process_of_its_own(job: Job, tmp_path: Pa
     assert "test accuracy on pictures" in (job.run / "log.txt").read_text()
     assert run_job(job, 0, 2, Processes()) is None, "it has ended, and is not begun again"
 
-    missing = Job(Cell("cnn-23k", None, None, "nowhere"), TrainConfig("nowhere", "cnn-23k"), tmp_path / "other")
+    missing = Job(
+        Cell("cnn-23k", None, None, "nowhere"), TrainConfig.of(data="nowhere", model="cnn-23k"), tmp_path / "other"
+    )
     problem = run_job(missing, 0, 2, Processes())
     assert problem is not None
     assert problem.startswith("unknown data set 'nowhere'")
@@ -192,7 +214,7 @@ def test_a_job_is_an_ordinary_run_in_a_process_of_its_own(job: Job, tmp_path: Pa
 
 def test_a_job_that_is_stopped_goes_on_from_where_it_was(job: Job, tmp_path: Path) -> None:
     """SIGTERM in the middle; the second attempt resumes, and the weights are those of a run that was never stopped."""
-    long = replace(job, config=replace(job.config, epochs=80))
+    long = replace(job, config=job.config.changed(epochs=80))
     whole = replace(long, run=tmp_path / "whole")
     assert run_job(whole, 0, 2, Processes()) is None
     processes = Processes()
@@ -220,7 +242,7 @@ def test_the_report_sets_paper_and_ours_side_by_side_and_marks_what_is_not_the_s
     ]
     for record in records:
         write_record(record, tmp_path)
-    epochs = RECIPES["fast"].epochs
+    epochs = RECIPES["fast"].recipe.epochs
     assert str(ours(records, FUZZY)) == f"99.40ˢ ± 0.14 (2 seeds), {epochs} ep."
     markdown, page = (file.read_text() for file in write_table1(read_records(tmp_path), tmp_path))
     row = next(line for line in markdown.splitlines() if line.startswith("| affNIST | shortcut |"))
@@ -302,7 +324,7 @@ def test_a_record_on_a_regenerated_set_counts_until_the_published_set_is_here(
     monkeypatch.setenv("SHORTCAPS_CACHE", str(tmp_path))
     cell = Cell("baseline", "shortcut", "fuzzy", "affnist")
     record = made_up(cell, 0.8, dataset="affnist-regenerated")
-    config = cell.config(seed=0, recipe="fast", protocol="default", epochs=None, most_images=None)
+    config = cell.config(seed=0, recipe="fast", protocol="default", epochs=None, max_images=None)
     assert find_record([record], cell, config) is record
     (tmp_path / "affnist").mkdir()
     (tmp_path / "affnist" / "test.mat").touch()

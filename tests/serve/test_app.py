@@ -259,7 +259,7 @@ def test_too_many_at_once_are_told_when_to_come_back() -> None:
 
 def test_a_network_without_pose_capsules_is_not_served(tmp_path: Path) -> None:
     data = pictures(tmp_path / "pictures", per_class=6)
-    train(TrainConfig(str(data), "cnn-23k", epochs=1, image_size=20), tmp_path / "run")
+    train(TrainConfig.of(data=str(data), model="cnn-23k", epochs=1, image_size=20), tmp_path / "run")
     with pytest.raises(RunError, match="which has no pose capsules"):
         create_app(Predictor(tmp_path / "run"))
 

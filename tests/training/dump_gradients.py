@@ -6,19 +6,20 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from shortcaps.runs.config import TrainConfig, read_toml
+from shortcaps.runs.config import TrainConfig, read_settings
 from shortcaps.runs.directory import RunDirectory
 from shortcaps.training.display import Display
-from shortcaps.training.loop import Trainer, loss_of, make_fabric
+from shortcaps.training.loop import Trainer
+from shortcaps.training.setup import make_fabric
 
 
 def main(data: str, settings: str, target: str) -> None:
-    config = TrainConfig.from_dict({**read_toml(Path(settings)), "data": data})
+    config = TrainConfig.of(**read_settings(Path(settings)), data=data)
     fabric = make_fabric(config)
     fabric.launch()
-    trainer = Trainer(config, RunDirectory(Path(target).parent), fabric, Display())
+    trainer = Trainer(config, config.make_recipe(), RunDirectory(Path(target).parent), fabric, Display())
     images, labels = trainer.batch(0)
-    loss = loss_of(trainer.recipe, trainer.network(images), labels, 0)
+    loss = trainer.loss(trainer.network(images), labels, epoch=0)
     fabric.backward(loss)
     if fabric.is_global_zero:
         gradients = {

@@ -13,8 +13,7 @@ from PIL import Image
 SMALL_NETWORK = """
 [network]
 capsule_channels = [2, 3, 2]
-[network.backbone_settings]
-width = 4
+backbone_settings = { width = 4 }
 """
 
 

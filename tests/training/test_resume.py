@@ -14,7 +14,7 @@ from shortcaps.errors import RunError
 from shortcaps.runs.config import TrainConfig
 from shortcaps.runs.directory import Checkpoint, RunDirectory
 from shortcaps.training import loop
-from shortcaps.training.loop import train
+from shortcaps.training.run import train
 from tests.training.support import finish, pictures, settings_file, shortcaps
 
 # Patches that kill the process, or raise a signal in it, at a chosen moment.
@@ -56,10 +56,10 @@ original, run.to_safetensors = run.to_safetensors, save
 """
 AFTER_THE_LAST_STEP = """
 import os, signal
-from shortcaps.training import loop
+from shortcaps.training import run
 def evaluate(*arguments, **options):
     os.kill(os.getpid(), signal.SIGKILL)
-loop.evaluate = evaluate
+run.evaluate = evaluate
 """
 BEFORE_THE_NOTE = """
 import os, signal
@@ -170,7 +170,9 @@ def test_damaged_and_foreign_checkpoints_are_refused_and_the_previous_one_is_use
 
 
 def test_a_run_that_goes_on_under_another_commit_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = TrainConfig(str(pictures(tmp_path / "pictures", per_class=8, size=28)), "cnn-23k", epochs=1, batch_size=8)
+    config = TrainConfig.of(
+        data=str(pictures(tmp_path / "pictures", per_class=8, size=28)), model="cnn-23k", epochs=1, batch_size=8
+    )
     train(config, tmp_path / "run")
 
     def resumed() -> list[tuple[int, str]]:
@@ -185,7 +187,9 @@ def test_a_run_that_goes_on_under_another_commit_says_so(tmp_path: Path, monkeyp
 
 
 def test_a_run_begun_anew_under_another_commit_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = TrainConfig(str(pictures(tmp_path / "pictures", per_class=8, size=28)), "cnn-23k", epochs=1, batch_size=8)
+    config = TrainConfig.of(
+        data=str(pictures(tmp_path / "pictures", per_class=8, size=28)), model="cnn-23k", epochs=1, batch_size=8
+    )
     train(config, tmp_path / "run")
     for file in (tmp_path / "run").glob("checkpoint-*"):
         file.unlink()  # killed before the first
@@ -198,7 +202,7 @@ def test_a_run_begun_anew_under_another_commit_says_so(tmp_path: Path, monkeypat
 
 def test_a_run_is_not_resumed_with_other_images(tmp_path: Path) -> None:
     data = pictures(tmp_path / "pictures", per_class=8, size=28)
-    config = TrainConfig(str(data), "cnn-23k", epochs=1, batch_size=8)
+    config = TrainConfig.of(data=str(data), model="cnn-23k", epochs=1, batch_size=8)
     train(config, tmp_path / "run")
     next((data / "test").rglob("*.png")).unlink()
     train(config, tmp_path / "run", resume=True)  # what is tested on may change

@@ -52,7 +52,7 @@ Examples:
 def bench_command(
     networks: Annotated[str, typer.Option(help=f"From {', '.join(PRESETS)}.")] = "baseline",
     families: Annotated[str, typer.Option(help=f"From {', '.join(FAMILIES)}.")] = "shortcut",
-    routings: Annotated[str, typer.Option(help=f"From {', '.join(ROUTINGS)}.")] = "all",
+    routings: Annotated[str, typer.Option(help=f"From {', '.join(ROUTINGS.known())}.")] = "all",
     paths: Annotated[str, typer.Option(help=f"From {', '.join(BENCH_PATHS)}.")] = "dense,factored,fused",
     batch: Annotated[str, typer.Option(help="Sizes of the batch.")] = "128",
     image_size: Annotated[int, typer.Option(help="Side of the images.")] = 28,

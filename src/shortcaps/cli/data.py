@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from shortcaps.cli.app import app, console, errors
-from shortcaps.data import DATASETS, PROTOCOLS, SPLITS, cache_folder, load_dataset
+from shortcaps.cli.settings import takes_settings
+from shortcaps.cli.shared import PLUGIN
+from shortcaps.data import DATASETS, SPLITS, cache_folder, load_dataset
 from shortcaps.errors import DataError
+from shortcaps.runs.config import DataConfig
 
 
 @contextmanager
@@ -41,7 +44,8 @@ def _rendering_bar() -> Iterator[Callable[[int, int], None]]:
 
 
 NAMES_HELP = "\n".join(
-    f"- **{name}**: {spec.description}, {'x'.join(map(str, spec.image_size))}" for name, spec in DATASETS.items()
+    f"- **{name}**: {spec.description}, {'x'.join(map(str, spec.image_size))}"
+    for name, spec in ((name, DATASETS[name]) for name in DATASETS.known())
 )
 
 
@@ -63,17 +67,15 @@ Examples:
     shortcaps data smallnorb --folder ~/Downloads/norb
 """,
 )
+@takes_settings(("protocol", "folder", "image_size", "colour", "skip_broken", "camera"))
 def data(
     words: Annotated[
         list[str], typer.Argument(metavar="[show] NAME", help="A data set; `show` draws a contact sheet.")
     ],
-    folder: Annotated[Path | None, typer.Option(help="Where the published files already lie.")] = None,
-    protocol: Annotated[str, typer.Option(help=f"One of {', '.join(PROTOCOLS)}.")] = "default",
     out: Annotated[Path | None, typer.Option(help="Where `show` writes its picture.")] = None,
-    image_size: Annotated[int | None, typer.Option(help="Side of the images of your own folder.")] = None,
-    colour: Annotated[bool, typer.Option("--colour", help="Keep the colours of your own folder.")] = False,
-    skip_broken: Annotated[bool, typer.Option("--skip-broken", help="Leave out images that cannot be read.")] = False,
-    camera: Annotated[str | None, typer.Option(help="left, right or stereo, for smallnorb and solids.")] = None,
+    plugin: PLUGIN = None,
+    *,
+    settings: dict[str, Any],
 ) -> None:
     show = words[0] == "show"
     names = words[1:] if show else words
@@ -81,19 +83,11 @@ def data(
         raise DataError(
             f"give one data set, not {len(names) or 'none'}: `shortcaps data {'show ' if show else ''}mnist`"
         )
-    options = {
-        name: value
-        for name, value in (
-            ("image_size", image_size),
-            ("colour", colour or None),
-            ("skip_broken", skip_broken or None),
-            ("camera", camera),
-        )
-        if value is not None
-    }
+    chosen = DataConfig(names[0], **settings)
     with _rendering_bar() as progress:
         parts = [
-            load_dataset(names[0], split, protocol, folder=folder, progress=progress, **options) for split in SPLITS
+            load_dataset(chosen.name, split, chosen.protocol, progress=progress, **chosen.load_options)
+            for split in SPLITS
         ]
     for part in parts:
         shape = "x".join(map(str, part.image_shape))

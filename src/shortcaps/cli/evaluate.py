@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from shortcaps.cli.app import app, console, tell
+from shortcaps.cli.settings import takes_settings
+from shortcaps.cli.shared import PLUGIN
 from shortcaps.data import SPLITS, find_spec, load_dataset
 from shortcaps.environment import best_device
 from shortcaps.errors import RunError
-from shortcaps.inference.load import load_network
-from shortcaps.runs.config import TrainConfig
+from shortcaps.inference.load import load
 
 
 @app.command(
@@ -27,6 +28,7 @@ Examples:
     shortcaps evaluate runs/affnist-baseline-fuzzy --data affnist --json
 """,
 )
+@takes_settings(("folder", "image_size", "colour", "skip_broken", "camera"), default="the run's")
 def evaluate_command(
     run: Annotated[
         Path, typer.Argument(metavar="RUN", help="A run directory, or a network that comes with shortcaps.")
@@ -36,48 +38,30 @@ def evaluate_command(
     ] = None,
     split: Annotated[str, typer.Option(help=f"One of {', '.join(SPLITS)}.")] = "test",
     protocol: Annotated[str | None, typer.Option(help="[default: the run's]", show_default=False)] = None,
-    folder: Annotated[Path | None, typer.Option(help="Where the published files already lie.")] = None,
-    image_size: Annotated[
-        int | None, typer.Option(help="Side of the images of a folder. [default: the run's]", show_default=False)
-    ] = None,
-    colour: Annotated[
-        bool | None, typer.Option("--colour/--grey", help="[default: the run's]", show_default=False)
-    ] = None,
-    skip_broken: Annotated[
-        bool | None, typer.Option("--skip-broken", help="Leave out images that cannot be read.")
-    ] = None,
-    camera: Annotated[
-        str | None, typer.Option(help="left, right or stereo. [default: the run's]", show_default=False)
-    ] = None,
     viewpoints: Annotated[str | None, typer.Option(help="novel or familiar, for sets that divide viewpoints.")] = None,
+    plugin: PLUGIN = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
+    *,
+    settings: dict[str, Any],
 ) -> None:
     from rich.table import Table
 
     from shortcaps.inference.evaluate import evaluate, percent
     from shortcaps.pretrained import find_run
-    from shortcaps.runs.directory import read_run_config
+    from shortcaps.runs.directory import read_manifest
 
-    config = read_run_config(find_run(run))
-    trained = TrainConfig.from_dict(config["train"])
-    name = data or trained.data
-    given = {
-        "folder": str(folder) if folder else None,
-        "image_size": image_size,
-        "colour": colour,
-        "skip_broken": skip_broken,
-        "camera": camera,
-        "viewpoints": viewpoints,
-    }
-    flags = {option: value for option, value in given.items() if value is not None}
+    manifest = read_manifest(find_run(run))
+    trained = manifest.train.data
+    name = data or trained.name
+    flags = settings | ({} if viewpoints is None else {"viewpoints": viewpoints})
     # Images are shown to the network as they were in training, as far as the other data set knows the same settings.
-    is_own = name == trained.data
+    is_own = name == trained.name
     known = (*find_spec(name).options, "folder") if is_own else find_spec(name).options
-    options = {option: value for option, value in trained.data_options.items() if option in known} | flags
-    model = load_network(run)
+    options = {option: value for option, value in trained.load_options.items() if option in known} | flags
+    model = load(run)
     images = load_dataset(name, split, protocol or trained.protocol, **options)
-    if is_own and protocol in (None, trained.protocol) and not flags and trained.most_images is None:
-        before = config["data"].get("fingerprints", {}).get(split)  # older runs have none
+    if is_own and protocol in (None, trained.protocol) and not flags and trained.max_images is None:
+        before = manifest.data.fingerprints.get(split)  # runs of 0.1 may have none
         if before not in (None, images.fingerprint()):
             tell(
                 f"the {split} images of {name} have changed since this network was trained: if pictures were moved there from "

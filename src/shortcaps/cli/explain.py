@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from shortcaps.cli.app import app, console, tell
-from shortcaps.cli.shared import INVERT, RUN, data_of_run
+from shortcaps.cli.shared import INVERT, PLUGIN, RUN, data_of_run
 from shortcaps.errors import RunError
 
 
@@ -40,6 +40,7 @@ def explain_command(
         int, typer.Option(help="Test images for the equivariance score; 0 leaves it out.", min=0)
     ] = 400,
     as_json: Annotated[bool, typer.Option("--json", help="Print figures as JSON, for scripts.")] = False,
+    plugin: PLUGIN = None,
 ) -> None:
     from shortcaps.data import sample_images
     from shortcaps.errors import DataError
@@ -60,7 +61,7 @@ def explain_command(
     score = None
     if score_images:
         try:
-            images = sample_images(data_of_run(predictor.config, "test"), max(4, score_images))
+            images = sample_images(data_of_run(predictor.manifest.train, "test"), max(4, score_images))
             score = equivariance_score(predictor.model, images)
         except (DataError, ValueError) as reason:  # no test images, or too few
             tell(f"no equivariance score: {reason}")

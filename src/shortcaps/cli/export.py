@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from shortcaps.cli.app import app, console
-from shortcaps.cli.shared import RUN, data_of_run
+from shortcaps.cli.shared import PLUGIN, RUN, data_of_run
 
 
 @app.command(
@@ -32,12 +32,13 @@ def export_command(
     out: Annotated[Path | None, typer.Option(help="[default: RUN.onnx]", show_default=False)] = None,
     int8: Annotated[bool, typer.Option("--int8", help="Also write an int8 file, and measure what it costs.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
+    plugin: PLUGIN = None,
 ) -> None:
     from shortcaps.inference.export import export, quantize
     from shortcaps.inference.predict import Predictor
 
     predictor = Predictor(run)
-    test = data_of_run(predictor.config, "test")
+    test = data_of_run(predictor.manifest.train, "test")
     target = out or Path(f"{Path(run).name}.onnx")
     preparation = predictor.preparation.to_dict()
     images = test.view(test.images[:64])
@@ -55,7 +56,9 @@ def export_command(
             highlight=False,
         )
     if int8:
-        small = quantize(done.file, target.with_suffix(".int8.onnx"), data_of_run(predictor.config, "train"), test)
+        small = quantize(
+            done.file, target.with_suffix(".int8.onnx"), data_of_run(predictor.manifest.train, "train"), test
+        )
         figures["int8"] = {
             "file": str(small.file),
             "bytes": small.bytes,

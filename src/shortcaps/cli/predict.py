@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from shortcaps.cli.app import app, console, say_what_is_wrong
-from shortcaps.cli.shared import INVERT, RUN
+from shortcaps.cli.shared import INVERT, PLUGIN, RUN
 from shortcaps.environment import best_device
 from shortcaps.errors import RunError
 
@@ -41,6 +41,7 @@ def predict_command(
     batch_size: Annotated[int, typer.Option(help="Pictures that are looked at together.", min=1)] = 64,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, with a column for each class.")] = False,
+    plugin: PLUGIN = None,
 ) -> None:
     from shortcaps.inference.predict import Predictor, find_pictures
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from shortcaps.cli.app import app, console, errors, find_device, tell
-from shortcaps.data import PROTOCOLS, load_dataset
+from shortcaps.cli.settings import takes_settings
+from shortcaps.cli.shared import PLUGIN
+from shortcaps.data import load_dataset
 from shortcaps.errors import DataError, RunError
 from shortcaps.routing.paths import PATHS, check_path
-from shortcaps.runs.config import RECIPES
 
 reproduce = typer.Typer(
     help="Reproduce the paper's tables, analysis and figures.", no_args_is_help=True, rich_markup_mode="markdown"
@@ -47,18 +48,18 @@ Examples:
     shortcaps reproduce table1 --report-only
 """,
 )
+@takes_settings(("recipe", "protocol", "epochs", "max_images"))
 def table1_command(
     cells: Annotated[str | None, typer.Option(help="Names or patterns, with commas. [default: the paper's 48]")] = None,
     seeds: Annotated[int, typer.Option(help="Runs of each cell, with seeds 0, 1, 2 …", min=1)] = 1,
-    epochs: Annotated[int | None, typer.Option(help="Instead of the recipe's; marked in the report.", min=1)] = None,
-    recipe: Annotated[str, typer.Option(help=f"One of {', '.join(RECIPES)}.")] = "fast",
-    protocol: Annotated[str, typer.Option(help=f"One of {', '.join(PROTOCOLS)}.")] = "default",
     devices: Annotated[int, typer.Option(help="Cells that run at the same time, each on a device.", min=1)] = 1,
-    most_images: Annotated[int | None, typer.Option(help="A trial on so many images; marked in the report.")] = None,
     out: Out = Path("results/table1"),
     runs: Annotated[Path, typer.Option(help="Where the training runs are kept.")] = Path("runs/table1"),
     report_only: Annotated[bool, typer.Option("--report-only", help="Run nothing, write the report anew.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the records as JSON, for scripts.")] = False,
+    plugin: PLUGIN = None,
+    *,
+    settings: dict[str, Any],
 ) -> None:
     from shortcaps.reproduce.cells import choose_cells
     from shortcaps.reproduce.grid import check_devices, plan_jobs, run_grid
@@ -67,9 +68,7 @@ def table1_command(
 
     chosen = choose_cells(cells)
     check_devices(devices)
-    jobs = plan_jobs(
-        chosen, runs, seeds=seeds, recipe=recipe, protocol=protocol, epochs=epochs, most_images=most_images
-    )
+    jobs = plan_jobs(chosen, runs, seeds=seeds, **settings)
     out.mkdir(parents=True, exist_ok=True)
     outcome = None
     if not report_only:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from shortcaps.cli.app import app, console
-from shortcaps.cli.shared import RUN
+from shortcaps.cli.shared import PLUGIN, RUN
 from shortcaps.errors import RunError
 
 
@@ -31,6 +31,7 @@ def serve_command(
     port: Annotated[int, typer.Option(help="The port.", min=0, max=65535)] = 8000,
     queue: Annotated[int, typer.Option(help="Requests that may wait; more get a 503.", min=1)] = 128,
     body_megabytes: Annotated[float, typer.Option(help="The largest upload.", min=0.001)] = 8.0,
+    plugin: PLUGIN = None,
 ) -> None:
     import socket
 

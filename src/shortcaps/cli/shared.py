@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shortcaps.runs.config import TrainConfig
+from shortcaps.plugins import load_plugin
 
 if TYPE_CHECKING:
     from shortcaps.data import Dataset
+    from shortcaps.runs.config import TrainConfig
 
 RUN = Annotated[
     str, typer.Argument(metavar="RUN", help="A run directory, or a network that comes along: mnist-baseline-fuzzy.")
@@ -22,9 +23,28 @@ INVERT = Annotated[
 ]
 
 
-def data_of_run(config: dict[str, Any], split: str) -> Dataset:
+def _load_plugins(plugins: list[str] | None) -> list[str]:
+    for plugin in plugins or []:
+        load_plugin(plugin)
+    return plugins or []
+
+
+# Eager, so that what a plug-in registers is there when the other options are looked at.
+PLUGIN = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--plugin",
+        metavar="FILE|MODULE",
+        callback=_load_plugins,
+        is_eager=True,
+        show_default=False,
+        help="Code of your own that registers routings, networks, data sets or recipes; may be given several times.",
+    ),
+]
+
+
+def data_of_run(trained: TrainConfig, split: str) -> Dataset:
     """A split of the data a run was trained on."""
     from shortcaps.data import load_dataset
 
-    trained = TrainConfig.from_dict(config["train"])
-    return load_dataset(trained.data, split, trained.protocol, **trained.data_options)
+    return load_dataset(trained.data.name, split, trained.data.protocol, **trained.data.load_options)

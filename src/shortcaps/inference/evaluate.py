@@ -19,9 +19,16 @@ CALIBRATION_BINS = 15
 class Evaluation:
     """What a network does on a data set.
 
-    per_class: the share of each class's images that were recognised; None where there were none
-    confusion: (classes, classes), counts by [true, predicted]
-    probabilities: (count, classes), on the CPU
+    Attributes:
+        label: How tables and reports call the data set.
+        count: Number of images.
+        accuracy: Share of them that were recognised.
+        interval: 95 % interval of the accuracy.
+        per_class: Share of each class's images that were recognised; None where there were none.
+        calibration_error: Expected calibration error of the probabilities.
+        confusion: (classes, classes), counts by [true, predicted].
+        class_names: In the order of the network's outputs.
+        activations: (count, classes), what the network gave, on the CPU.
     """
 
     label: str
@@ -32,7 +39,7 @@ class Evaluation:
     calibration_error: float
     confusion: Tensor
     class_names: tuple[str, ...]
-    probabilities: Tensor
+    activations: Tensor
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -61,14 +68,24 @@ def expected_calibration_error(confidences: Tensor, correct: Tensor, bins: int =
 
 
 @torch.no_grad()
-def predict(
+def class_activations(
     model: nn.Module,
     data: Dataset,
     *,
     batch_size: int = 512,
     device: torch.device | str = "cpu",
 ) -> Tensor:
-    """Probabilities (count, classes) on the CPU; leaves the model in the mode it was in."""
+    """What a network gives for every image of a data set; leaves it in the mode it was in.
+
+    Args:
+        model: Maps images (batch, channels, height, width) to (batch, classes).
+        data: The images.
+        batch_size: How many it is shown at a time.
+        device: Where it is.
+
+    Returns:
+        Activations (count, classes) on the CPU; probabilities for a plain network.
+    """
     was_training = model.training
     model.eval()
     dtype = next(model.parameters()).dtype
@@ -81,13 +98,13 @@ def predict(
     return answers
 
 
-def summarise(probabilities: Tensor, data: Dataset) -> Evaluation:
-    """Everything that can be said from the probabilities."""
+def summarise(activations: Tensor, data: Dataset) -> Evaluation:
+    """Everything that can be said from the activations (count, classes) of a data set's images."""
     classes = len(data.class_names)
-    predicted = probabilities.argmax(1)
+    predicted = activations.argmax(1)
     confusion = torch.bincount(data.labels * classes + predicted, minlength=classes**2).reshape(classes, classes)
     right = int(confusion.diagonal().sum())
-    confidence = as_probabilities(probabilities).amax(1)
+    confidence = as_probabilities(activations).amax(1)
     per_class = tuple(int(confusion[k, k]) / int(row.sum()) if row.any() else None for k, row in enumerate(confusion))
     count = len(data)
     independent = count if data.originals is None else independent_images(predicted == data.labels, data.originals)
@@ -100,10 +117,10 @@ def summarise(probabilities: Tensor, data: Dataset) -> Evaluation:
         expected_calibration_error(confidence, predicted == data.labels),
         confusion,
         data.class_names,
-        probabilities,
+        activations,
     )
 
 
 def evaluate(model: nn.Module, data: Dataset, **options: Any) -> Evaluation:
-    """Runs the network over the data set. Options as for `predict`."""
-    return summarise(predict(model, data, **options), data)
+    """Run the network over the data set; options as for `class_activations`."""
+    return summarise(class_activations(model, data, **options), data)

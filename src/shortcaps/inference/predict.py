@@ -15,7 +15,7 @@ from torch import Tensor
 from shortcaps.data.decode import MAX_PIXELS, decode_image
 from shortcaps.data.folder import SUFFIXES
 from shortcaps.errors import DataError
-from shortcaps.inference.load import load_network, with_capsules
+from shortcaps.inference.load import load, with_capsules
 from shortcaps.inference.prepare import Preparation
 from shortcaps.models import as_probabilities
 from shortcaps.pretrained import find_run
@@ -66,12 +66,12 @@ class Predictor:
     """A trained network, with the way its pictures have to be prepared."""
 
     def __init__(self, run: str | Path, device: str = "cpu") -> None:
-        from shortcaps.runs.directory import read_run_config
+        from shortcaps.runs.directory import read_manifest
 
         self.run = find_run(run)
-        self.config = read_run_config(self.run)
-        self.network: Network = load_network(self.run).to(device)
-        self.preparation = Preparation.of_run(self.config)
+        self.manifest = read_manifest(self.run)
+        self.network: Network = load(self.run).to(device)
+        self.preparation = Preparation.of_run(self.manifest)
         self.device = device
 
     @property

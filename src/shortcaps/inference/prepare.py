@@ -9,12 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortcaps.data import find_spec
 from shortcaps.data.decode import as_tensor
 from shortcaps.models.plan import as_size
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
+
+    from shortcaps.runs.manifest import Manifest
 
 # MNIST's digits were fitted into a box of this side and put into an image of that, by their centre of mass.
 DIGIT_BOX, DIGIT_IMAGE = 20, 28
@@ -41,18 +42,11 @@ class Preparation:
     digits: bool
 
     @classmethod
-    def of_run(cls, config: dict[str, Any]) -> Preparation:
-        """From a run's config.json."""
-        data, network = config["data"], config["network"]
+    def of_run(cls, manifest: Manifest) -> Preparation:
+        """As the images that a run has learned from."""
+        data, network = manifest.data, manifest.network
         image_size = as_size(network["image_size"])
-        facts = facts_of(data)
-        return cls(
-            as_size(data.get("stored_size", image_size)),
-            image_size,
-            int(network["channels"]),
-            facts["bright_on_dark"],
-            facts["centred_digits"],
-        )
+        return cls(data.stored_size, image_size, int(network["channels"]), data.bright_on_dark, data.centred_digits)
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -114,14 +108,6 @@ class Preparation:
         vertical, horizontal = (side - DIGIT_IMAGE for side in self.stored_size)
         around = (horizontal // 2, horizontal - horizontal // 2, vertical // 2, vertical - vertical // 2)
         return torch.nn.functional.pad(torch.from_numpy(canvas)[None], around)
-
-
-def facts_of(data: dict[str, Any]) -> dict[str, bool]:
-    """What a run says of its training images; of a run of version 0.1, which says nothing, what the spec of its data set does."""
-    if "preparation" in data:
-        return data["preparation"]
-    spec = find_spec(data["name"])
-    return {"bright_on_dark": spec.bright_on_dark, "centred_digits": spec.centred_digits}
 
 
 def rim_of(picture: Picture) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import Any
 
 from shortcaps.data import DATASETS
 from shortcaps.errors import RunError
@@ -33,20 +34,12 @@ class Cell:
         """The paper's accuracy in percent."""
         return published.ACCURACY.get((self.network, self.family or "", self.routing or "", self.dataset))
 
-    def config(
-        self, *, seed: int, recipe: str, protocol: str, epochs: int | None, most_images: int | None
-    ) -> TrainConfig:
-        return TrainConfig(
-            data=self.dataset,
-            model=self.network,
-            recipe=recipe,
-            protocol=protocol,
-            epochs=epochs,
-            seed=seed,
-            most_images=most_images,
-            routing=self.routing or TrainConfig.routing,
-            shortcut=self.family != "sequential",
-        )
+    def config(self, **settings: Any) -> TrainConfig:
+        """What trains this cell, with further settings by their names on the command line."""
+        own: dict[str, Any] = {"data": self.dataset, "model": self.network}
+        if self.routing is not None:
+            own |= {"routing": self.routing, "shortcut": self.family != "sequential"}
+        return TrainConfig.of(**own, **settings)
 
 
 PAPER_CELLS = tuple(

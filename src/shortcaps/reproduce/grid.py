@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -33,8 +34,8 @@ from shortcaps.reproduce.records import (
     still_counts,
     write_record,
 )
-from shortcaps.runs.config import TrainConfig
-from shortcaps.runs.directory import read_run_config
+from shortcaps.runs.config import FLAGS, TrainConfig
+from shortcaps.runs.directory import read_manifest
 
 log = logging.getLogger(__name__)
 
@@ -50,14 +51,15 @@ class Job:
     @property
     def flags(self) -> list[str]:
         """What `shortcaps train` takes to do this job."""
-        config = self.config
-        flags = ["--data", config.data, "--model", config.model]
-        if self.cell.routing is not None:
-            flags += ["--routing", config.routing, "--shortcut" if config.shortcut else "--no-shortcut"]
-        flags += ["--recipe", config.recipe, "--protocol", config.protocol, "--seed", str(config.seed)]
-        for name in ("epochs", "most_images"):
-            value = getattr(config, name)
-            flags += [] if value is None else [f"--{name.replace('_', '-')}", str(value)]
+        always = {"data", "model", "recipe", "protocol", "seed"}
+        always |= {"routing", "shortcut"} if self.cell.routing is not None else set()
+        flags: list[str] = []
+        for name in (*sorted(always), "epochs", "max_images"):
+            value, spelled = self.config.get(name), name.replace("_", "-")
+            if isinstance(value, bool):
+                flags.append(f"--{spelled}" if value else f"--no-{spelled}")
+            elif value is not None:
+                flags += [f"--{spelled}", str(value)]
         return flags
 
     @property
@@ -65,7 +67,7 @@ class Job:
         return shlex.join(["shortcaps", "train", *self.flags])
 
     def __str__(self) -> str:
-        return f"{self.cell.name}, seed {self.config.seed}"
+        return f"{self.cell.name}, seed {self.config.run.seed}"
 
 
 @dataclass(frozen=True)
@@ -104,21 +106,19 @@ Launch = Callable[[Job, int, int, Processes], str | None]
 """Does a job on one of so many devices, and returns what went wrong."""
 
 
-def plan_jobs(
-    cells: Sequence[Cell],
-    runs: Path,
-    *,
-    seeds: int = 1,
-    recipe: str = "fast",
-    protocol: str = "default",
-    epochs: int | None = None,
-    most_images: int | None = None,
-) -> list[Job]:
-    """A job for each cell and seed, one seed of all cells before the next."""
+def plan_jobs(cells: Sequence[Cell], runs: Path, *, seeds: int = 1, **settings: Any) -> list[Job]:
+    """A job for each cell and seed, one seed of all cells before the next.
+
+    Args:
+        cells: What to train.
+        runs: The folder of the training runs.
+        seeds: How many; they are 0, 1, 2 …
+        **settings: Of all runs, by their names on the command line: `recipe`, `protocol`, `epochs`, `max_images`.
+    """
     jobs = []
     for seed in range(seeds):
         for cell in cells:
-            config = cell.config(seed=seed, recipe=recipe, protocol=protocol, epochs=epochs, most_images=most_images)
+            config = cell.config(seed=seed, **settings)
             jobs.append(Job(cell, config, runs / f"{cell.name.replace('/', '-')}-seed{seed}"))
     return jobs
 
@@ -221,7 +221,7 @@ def check_run(job: Job) -> None:
     """A run that is there already must be this very job's."""
     if not (job.run / "config.json").is_file():
         return
-    differing = differences(read_run_config(job.run), job.config, job.config.__dataclass_fields__)
+    differing = differences(read_manifest(job.run), job.config, FLAGS)
     if differing:
         raise RunError(
             f"{job.run} holds a run with {', '.join(differing)}: choose other --runs, or move it away to begin anew"

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from shortcaps.data import DatasetSpec, find_spec
 from shortcaps.errors import RunError
 from shortcaps.files import write_json
+from shortcaps.recipes import find_recipe
 from shortcaps.reproduce import published
 from shortcaps.reproduce.cells import Cell
-from shortcaps.runs.config import RECIPES, TrainConfig
-from shortcaps.runs.directory import read_run_config
+from shortcaps.runs.config import TrainConfig
+from shortcaps.runs.directory import read_manifest
+from shortcaps.runs.manifest import Manifest
 
 SETTINGS_BY_NETWORK = ("lr", "routing_settings")
 """What a recipe sets for each routing and network."""
@@ -30,6 +33,16 @@ class Record:
     """One finished run of one cell, as it stands in its file."""
 
     values: dict[str, Any]
+
+    @cached_property
+    def manifest(self) -> Manifest:
+        """The config of its run, whichever version has written it."""
+        return Manifest.from_json(self.values["config"])
+
+    @property
+    def max_images(self) -> int | None:
+        """How many images a trial run was given; None where it had all."""
+        return self.manifest.asked["data"]["max_images"]
 
     @property
     def dataset(self) -> DatasetSpec:
@@ -57,21 +70,21 @@ class Record:
 
     @property
     def recipe(self) -> str:
-        return str(self.values["config"]["train"]["recipe"])
+        return str(self.manifest.asked["optim"]["recipe"])
 
     @property
     def conditions(self) -> tuple[object, ...]:
         """What must be equal for two networks to be compared: data, protocol, and the recipe but for what it has by network."""
-        recipe = {
-            name: value for name, value in self.values["config"]["recipe"].items() if name not in SETTINGS_BY_NETWORK
-        }
-        trial = self.values["config"]["train"]["most_images"]
-        return self.values["dataset"], self.values["protocol"], trial, self.recipe, json.dumps(recipe, sort_keys=True)
+        recipe = asdict(self.manifest.recipe)
+        shared = {name: value for name, value in recipe.items() if name not in SETTINGS_BY_NETWORK}
+        data = self.values["dataset"], self.values["protocol"], self.max_images
+        return *data, self.recipe, json.dumps(shared, sort_keys=True)
 
     @property
     def repetition(self) -> tuple[object, ...]:
         """What is equal in two runs of one network that differ in nothing but their seed."""
-        own = {name: self.values["config"]["recipe"][name] for name in SETTINGS_BY_NETWORK}
+        recipe = asdict(self.manifest.recipe)
+        own = {name: recipe[name] for name in SETTINGS_BY_NETWORK}
         return self.cell, *self.conditions, json.dumps(own, sort_keys=True)
 
     @property
@@ -100,13 +113,12 @@ class Record:
     @property
     def shortened(self) -> bool:
         """Fewer epochs than the paper's, or not all images."""
-        return self.epochs < published.EPOCHS or self.values["config"]["train"]["most_images"] is not None
+        return self.epochs < published.EPOCHS or self.max_images is not None
 
     @property
     def trial(self) -> bool:
         """Cut short even for its own recipe: fewer epochs than it has, or not all images."""
-        train = self.values["config"]["train"]
-        return self.epochs < self.values["recipe_epochs"] or train["most_images"] is not None
+        return self.epochs < self.values["recipe_epochs"] or self.max_images is not None
 
     @property
     def file_name(self) -> str:
@@ -123,19 +135,19 @@ NEEDED = (
 
 def record_of_run(cell: Cell, run: Path, command: str) -> Record:
     """From a finished run directory."""
-    config = read_run_config(run)
+    manifest = read_manifest(run)
     result = json.loads((run / "result.json").read_text())
-    train, test = config["train"], result["test"]
+    test = result["test"]
     return Record(
         {
             "network": cell.network,
             "shortcut": None if cell.family is None else cell.family == "shortcut",
             "routing": cell.routing,
             "dataset": result["test_set"],
-            "protocol": config["data"]["protocol"],
-            "seed": train["seed"],
-            "epochs": config["recipe"]["epochs"],
-            "recipe_epochs": RECIPES[train["recipe"]].epochs,
+            "protocol": manifest.data.protocol,
+            "seed": manifest.train.run.seed,
+            "epochs": manifest.recipe.epochs,
+            "recipe_epochs": find_recipe(manifest.train.optim.recipe).resolve(cell.network, cell.routing).epochs,
             "parameters": result["parameters"],
             "test_accuracy": test["accuracy"],
             "test_accuracy_interval_95": test["interval_95"],
@@ -146,10 +158,10 @@ def record_of_run(cell: Cell, run: Path, command: str) -> Record:
             "expected_calibration_error": test["expected_calibration_error"],
             "per_class": test["per_class"],
             "command": command,
-            "commit": config["environment"]["commit"],
-            "versions": config["environment"],
+            "commit": manifest.environment["commit"],
+            "versions": manifest.environment,
             "resumed": result.get("resumed", []),
-            "config": config,
+            "config": manifest.to_json(),
         }
     )
 
@@ -168,7 +180,7 @@ def read_records(folder: Path) -> list[Record]:
             record = Record(json.loads(file.read_text()))
             complete = set(NEEDED.split()) <= record.values.keys() and record.file_name == file.name
             complete = complete and 0 <= record.accuracy <= 1 and bool(record.repetition)
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (RunError, ValueError, KeyError, TypeError, AttributeError):
             complete = False
         if not complete:
             raise RunError(f"{file} is not a record of Table 1, or is damaged: move it away")
@@ -176,25 +188,27 @@ def read_records(folder: Path) -> list[Record]:
     return records
 
 
-def differences(made: dict[str, Any], asked: TrainConfig, settings: Iterable[str]) -> list[str]:
-    """Where a stored config differs from what is asked for now: in its recipe, and in these settings of the run."""
-    recipe = asked.effective_recipe
-    compared: list[tuple[str, object, str]] = [("recipe", recipe, name) for name in recipe.__dataclass_fields__]
-    compared += [("train", asked, name) for name in settings if name not in recipe.__dataclass_fields__]
-    return [
-        f"{name} {made[part].get(name)} instead of {getattr(wanted, name)}"
-        for part, wanted, name in compared
-        if made[part].get(name) != getattr(wanted, name)
-    ]
+def differences(made: Manifest, asked: TrainConfig, flags: Iterable[str]) -> list[str]:
+    """Where a stored run differs from what is asked for now: in its recipe, and in these settings.
+
+    Args:
+        made: What the run says of itself.
+        asked: What is asked for.
+        flags: Names of settings, as on the command line; those that a recipe has are compared as they took effect.
+    """
+    before, now = asdict(made.recipe), asdict(asked.make_recipe())
+    compared = [(name, before[name], now[name]) for name in now]
+    compared += [(name, made.train.get(name), asked.get(name)) for name in flags if name not in now]
+    return [f"{name} {old} instead of {new}" for name, old, new in compared if old != new]
 
 
 def find_record(records: list[Record], cell: Cell, config: TrainConfig) -> Record | None:
     """The record of this cell and seed; raises RunError where it was made with other settings."""
     for record in records:
-        other = record.cell != cell or record.values["seed"] != config.seed
+        other = record.cell != cell or record.values["seed"] != config.run.seed
         if other or not still_counts(record.values["dataset"]):
             continue
-        differing = differences(record.values["config"], config, ("protocol", "most_images"))
+        differing = differences(record.manifest, config, ("protocol", "max_images"))
         if differing:
             raise RunError(
                 f"{record.file_name} was made with {', '.join(differing)}: "

@@ -184,9 +184,9 @@ def notes(records: Sequence[Record]) -> list[str]:
         trained.setdefault((record.recipe, _training(record)), set()).add(record.cell.routing or record.cell.network)
     said += [f"Recipe {name} ({', '.join(sorted(who))}): {how}" for (name, how), who in trained.items()]
     settings = {
-        f"{routing} with {', '.join(f'{name} {value:g}' for name, value in values.items())}"
+        f"{record.cell.routing} with {', '.join(f'{name} {value:g}' for name, value in changed.items())}"
         for record in records
-        for routing, values in record.values["config"]["recipe"]["routing_settings"].items()
+        if (changed := record.manifest.recipe.routing_settings)
     }
     if settings:
         said.append(f"Settings of the routings that differ from their defaults: {'; '.join(sorted(settings))}.")
@@ -235,15 +235,15 @@ def _notes(specs: Iterable[DatasetSpec]) -> list[str]:
 
 def _training(record: Record) -> str:
     """How a record was trained, but for its epochs and routing, which stand elsewhere."""
-    recipe = record.values["config"]["recipe"]
-    averaging = f", weights averaged with decay {recipe['averaging']:g}" if recipe["averaging"] else ""
+    recipe = record.manifest.recipe
+    averaging = f", weights averaged with decay {recipe.averaging:g}" if recipe.averaging else ""
     placement = (
         "affNIST's training digits are placed anywhere on the background; the paper shifts them within 5 px."
-        if recipe["placement"] == "anywhere"
+        if recipe.placement == "anywhere"
         else "affNIST's training digits are shifted within 5 px, as in the paper."
     )
     return (
-        f"batch {recipe['batch_size']}, learning rate {recipe['lr']:g} ({recipe['schedule']}), {recipe['loss']} "
+        f"batch {recipe.batch_size}, learning rate {recipe.lr:g} ({recipe.schedule}), {recipe.loss} "
         f"loss{averaging}. {placement}"
     )
 

@@ -1,207 +1,241 @@
-"""What a training run is made of: a recipe (how to train) and a config (what to train, on what)."""
+"""What a training run is asked to do: a data set, a network, a recipe with what is to be different from it, and how to run it."""
 
 from __future__ import annotations
 
-import tomllib
-from dataclasses import asdict, dataclass, field, fields, replace
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from shortcaps.data import PROTOCOLS
+from pydantic import Field
+
+from shortcaps.data import DATASETS, PROTOCOLS
 from shortcaps.errors import RunError
+from shortcaps.losses import LOSSES
 from shortcaps.models import MODELS
+from shortcaps.recipes import PLACEMENTS, RECIPES, Recipe, find_recipe
+from shortcaps.registry import Registry
 from shortcaps.routing import ROUTINGS
+from shortcaps.settings import checked_dataclass, read_toml, unknown_setting
+
+Positive = Annotated[int, Field(ge=1)]
+PRECISIONS = ("32-true", "64-true", "bf16-mixed")
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """How to train. A recipe is a literal whose diff shows the scientific change."""
+def setting(default: Any, help: str, *, flag: str | None = None) -> Any:  # noqa: A002
+    """A field of a config.
 
-    epochs: int
-    batch_size: int
-    lr: float
-    schedule: str
-    """`one-cycle` rises to `lr` over the first third and falls to nothing; `steps` multiplies by 0.8 every 20 epochs."""
-    loss: str
-    """`spread` (Eq. 14, margin 0.2 → 0.9 over ten epochs), `margin` (Sabour) or `log-probability`."""
-    averaging: float
-    """Decay of the running average of weights that is validated and kept; 0 keeps the weights themselves."""
-    placement: str
-    """`published`: training images are moved as the paper moves them; `anywhere`: digits on a wide background (affNIST) are
-    placed anywhere on it, as those of the test are. A translation in both cases, and nothing else."""
-    routing_settings: dict[str, dict[str, float]] = field(default_factory=dict)
-    """By routing, settings other than its own defaults."""
+    Args:
+        default: Its value unless given.
+        help: What `--help` says of it.
+        flag: What it is called on the command line and in `TrainConfig.of`, where that is not the field's own name.
+    """
+    metadata = {"help": help, "flag": flag}
+    if isinstance(default, dict):
+        return dataclasses.field(default_factory=dict, metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
 
 
-RECIPES: dict[str, Recipe] = {
-    "paper": Recipe(
-        epochs=200, batch_size=128, lr=1e-3, schedule="steps", loss="spread", averaging=0.0, placement="published"
-    ),
-    "fast": Recipe(
-        epochs=12,
-        batch_size=128,
-        lr=2e-2,
-        schedule="one-cycle",
-        loss="log-probability",
-        averaging=0.99,
-        placement="anywhere",
-        routing_settings={
-            "fuzzy": {"sharpness": 4.0},
-            "em": {"sharpness": 4.0, "temperature": 16.0},
-        },
-    ),
-}
+@checked_dataclass
+class DataConfig:
+    """What to learn from."""
 
-
-HIGHEST_LR: dict[str, float] = {"attention": 8e-3, "dynamic": 8e-3, "sabour": 1e-3}
-"""By routing or network, the highest learning rate it is given unless somebody asks for more. Where poses are squashed sums of votes,
-training at 2e-2 may collapse half-way, all probabilities being 1 (results/LOG.md); Sabour's network has no batch norm either."""
-OWN_LOSS: dict[str, str] = {"sabour": "margin"}
-"""By network, the loss it was made for."""
-
-
-@dataclass(frozen=True)
-class TrainConfig:
-    """Everything that decides what a run computes. Written to the run as it took effect."""
-
-    data: str = field(default="mnist", metadata={"help": "data set, or the path of a folder of your own images"})
-    model: str = field(default="baseline", metadata={"help": f"network: {', '.join(MODELS)}"})
-    routing: str = field(default="fuzzy", metadata={"help": f"routing: {', '.join(ROUTINGS)}"})
-    shortcut: bool = field(
-        default=True, metadata={"help": "local capsules vote for the classes directly, or layer by layer"}
+    name: str = setting(
+        "mnist", f"data set ({', '.join(DATASETS.known())}), or the path of a folder of your own images", flag="data"
     )
-    recipe: str = field(default="fast", metadata={"help": f"how to train: {', '.join(RECIPES)}"})
-    protocol: str = field(default="default", metadata={"help": "default (nothing leaks) or paper (as the authors did)"})
-    epochs: int | None = field(default=None, metadata={"help": "instead of the recipe's"})
-    batch_size: int | None = field(
-        default=None, metadata={"help": "instead of the recipe's; divided among the devices"}
-    )
-    lr: float | None = field(default=None, metadata={"help": "learning rate, instead of the recipe's"})
-    loss: str | None = field(
-        default=None, metadata={"help": "spread, margin or log-probability, instead of the recipe's"}
-    )
-    placement: str | None = field(
-        default=None, metadata={"help": "published or anywhere, instead of the recipe's (affNIST)"}
-    )
-    seed: int = field(
-        default=0, metadata={"help": "decides initial weights, order of images, augmentation and dropout"}
-    )
-    precision: str = field(default="32-true", metadata={"help": "32-true, 64-true or bf16-mixed"})
-    compile: bool = field(default=False, metadata={"help": "compile the network first: a minute for a faster step"})
-    devices: int = field(default=1, metadata={"help": "processes, each with its own device"})
-    most_images: int | None = field(
-        default=None, metadata={"help": "train and test on so many images only (a trial run)"}
-    )
-    folder: str | None = field(default=None, metadata={"help": "where the published files of the data set already lie"})
-    image_size: int | None = field(
-        default=None, metadata={"help": "side of the images of your own folder, 28 unless given"}
-    )
-    colour: bool = field(default=False, metadata={"help": "keep the colours of your own folder"})
-    skip_broken: bool = field(default=False, metadata={"help": "leave out images that cannot be read"})
-    camera: str | None = field(default=None, metadata={"help": "left, right or stereo, for smallnorb and solids"})
-    network: dict[str, Any] = field(default_factory=dict, metadata={"help": "changes to the network's architecture"})
-
-    def __post_init__(self) -> None:
-        if self.model not in MODELS:
-            raise RunError(MODELS.unknown(self.model))
-        if self.routing not in ROUTINGS:
-            raise RunError(ROUTINGS.unknown(self.routing))
-        if not MODELS[self.model].has_routing and (self.routing, self.shortcut) != (
-            TrainConfig.routing,
-            TrainConfig.shortcut,
-        ):
-            raise RunError(f"{self.model} has no routing or shortcut to choose: leave them out")
-        if self.recipe not in RECIPES:
-            raise RunError(f"unknown recipe {self.recipe!r}: choose one of {', '.join(RECIPES)}")
-        if self.protocol not in PROTOCOLS:
-            raise RunError(f"unknown protocol {self.protocol!r}: choose one of {', '.join(PROTOCOLS)}")
-        if self.loss is not None and self.loss not in LOSSES:
-            raise RunError(f"unknown loss {self.loss!r}: choose one of {', '.join(LOSSES)}")
-        if self.placement is not None and self.placement not in PLACEMENTS:
-            raise RunError(f"unknown placement {self.placement!r}: choose one of {', '.join(PLACEMENTS)}")
-        if self.precision not in PRECISIONS:
-            raise RunError(f"unknown precision {self.precision!r}: choose one of {', '.join(PRECISIONS)}")
-        for name in ("epochs", "batch_size", "devices", "most_images", "image_size"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise RunError(f"{name} {value} is too small: it must be at least 1")
-        if self.lr is not None and not self.lr > 0:
-            raise RunError(f"lr {self.lr} is not a learning rate: it must be above 0")
-        if (self.batch_size or 1) % self.devices and self.batch_size:
-            raise RunError(f"batch_size {self.batch_size} cannot be divided among {self.devices} devices")
+    protocol: str = setting("default", "default (nothing leaks) or paper (as the authors did)")
+    folder: str | None = setting(None, "where the published files of the data set already lie")
+    image_size: Positive | None = setting(None, "side of the images of your own folder, 28 unless given")
+    colour: bool = setting(False, "keep the colours of your own folder, or make them grey")
+    skip_broken: bool = setting(False, "leave out images that cannot be read")
+    camera: str | None = setting(None, "left, right or stereo, for smallnorb and solids")
+    max_images: Positive | None = setting(None, "train and test on so many images only (a trial run)")
+    options: dict[str, Any] = setting({}, "options of a data set of one's own", flag="data_options")
 
     @property
-    def effective_recipe(self) -> Recipe:
-        """The recipe for this routing and network, with what the config says instead."""
-        recipe = RECIPES[self.recipe]
-        what_learns = self.routing if MODELS[self.model].has_routing else self.model
-        changes: dict[str, Any] = {
-            "lr": min(recipe.lr, HIGHEST_LR.get(what_learns, recipe.lr)),
-            "loss": OWN_LOSS.get(self.model, recipe.loss),
-        }
-        for name in ("epochs", "batch_size", "lr", "loss", "placement"):
-            if getattr(self, name) is not None:
-                changes[name] = getattr(self, name)
-        recipe = replace(recipe, **changes)
-        settings = recipe.routing_settings if MODELS[self.model].has_routing else {}
-        own = {routing: values for routing, values in settings.items() if routing == self.routing}
-        return replace(recipe, routing_settings=own)
-
-    @property
-    def data_options(self) -> dict[str, Any]:
+    def load_options(self) -> dict[str, Any]:
         """What `load_dataset` takes beside name, split and protocol."""
-        options = {
+        named = {
             "folder": self.folder,
             "image_size": self.image_size,
             "colour": self.colour or None,
             "skip_broken": self.skip_broken or None,
             "camera": self.camera,
         }
-        return {name: value for name, value in options.items() if value is not None}
+        return {name: value for name, value in named.items() if value is not None} | self.options
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+
+@checked_dataclass
+class ModelConfig:
+    """What is to learn."""
+
+    name: str = setting("baseline", f"network: {', '.join(MODELS.known())}", flag="model")
+    routing: str = setting("fuzzy", f"routing: {', '.join(ROUTINGS.known())}")
+    shortcut: bool = setting(True, "local capsules vote for the classes directly, or layer by layer")
+    settings: dict[str, Any] = setting({}, "changes to the network's architecture", flag="network")
+
+
+@checked_dataclass
+class OptimConfig:
+    """How it learns."""
+
+    recipe: str = setting("fast", f"how to train: {', '.join(RECIPES.known())}, or the path of a TOML file")
+    epochs: Positive | None = setting(None, "instead of the recipe's")
+    batch_size: Positive | None = setting(None, "instead of the recipe's; divided among the devices")
+    lr: Annotated[float, Field(gt=0)] | None = setting(None, "highest learning rate, instead of the recipe's")
+    loss: str | None = setting(None, f"{', '.join(LOSSES.known())}, instead of the recipe's")
+    placement: str | None = setting(None, f"{' or '.join(PLACEMENTS)}, instead of the recipe's (affNIST)")
+
+    @property
+    def changes(self) -> dict[str, Any]:
+        """What is to be different from the recipe."""
+        return {name: value for name, value in asdict(self).items() if name != "recipe" and value is not None}
+
+
+@checked_dataclass
+class RunConfig:
+    """With what seed and on what machine."""
+
+    seed: int = setting(0, "decides initial weights, order of images, augmentation and dropout")
+    precision: str = setting("32-true", ", ".join(PRECISIONS))
+    compile: bool = setting(False, "compile the network first: a minute for a faster step")
+    devices: Positive = setting(1, "processes, each with its own device")
+
+
+SECTIONS: dict[str, type[Any]] = {"data": DataConfig, "model": ModelConfig, "optim": OptimConfig, "run": RunConfig}
+
+
+@dataclass(frozen=True)
+class Flag:
+    """Where a setting stands that is known by one name on the command line.
+
+    Attributes:
+        section: The part of the config.
+        field: Its field there, with type, default and help.
+    """
+
+    section: str
+    field: dataclasses.Field[Any]
+
+
+def flag_name(field: dataclasses.Field[Any]) -> str:
+    """What a setting is called on the command line, with underscores."""
+    return str(field.metadata["flag"] or field.name)
+
+
+FLAGS: dict[str, Flag] = {
+    flag_name(field): Flag(section, field) for section, cls in SECTIONS.items() for field in fields(cls)
+}
+"""Every setting by its name on the command line, which no two share."""
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Everything that decides what a run computes. Written to the run as it was asked for.
+
+    Attributes:
+        data: What to learn from.
+        model: What is to learn.
+        optim: How.
+        run: With what seed and on what machine.
+    """
+
+    data: DataConfig = dataclasses.field(default_factory=DataConfig)
+    model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
+    optim: OptimConfig = dataclasses.field(default_factory=OptimConfig)
+    run: RunConfig = dataclasses.field(default_factory=RunConfig)
+
+    def __post_init__(self) -> None:
+        _check_known(MODELS, self.model.name)
+        _check_known(ROUTINGS, self.model.routing)
+        if self.optim.loss is not None:
+            _check_known(LOSSES, self.optim.loss)
+        default = ModelConfig()
+        if not self.has_routing and (self.model.routing, self.model.shortcut) != (default.routing, default.shortcut):
+            raise RunError(f"{self.model.name} has no routing or shortcut to choose: leave them out")
+        for what, value, choices in (
+            ("protocol", self.data.protocol, PROTOCOLS),
+            ("precision", self.run.precision, PRECISIONS),
+        ):
+            if value not in choices:
+                raise RunError(f"unknown {what} {value!r}: choose one of {', '.join(choices)}")
+        if self.optim.batch_size and self.optim.batch_size % self.run.devices:
+            raise RunError(f"batch_size {self.optim.batch_size} cannot be divided among {self.run.devices} devices")
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> TrainConfig:
-        known = {setting.name for setting in fields(cls)}
+    def of(cls, **settings: Any) -> TrainConfig:
+        """A config from settings by the names they have on the command line.
+
+        >>> config = TrainConfig.of(data="affnist", routing="em", epochs=3)
+        >>> config.data.name, config.model.routing, config.optim.epochs
+        ('affnist', 'em', 3)
+        """
+        sections: dict[str, dict[str, Any]] = {name: {} for name in SECTIONS}
+        for name, value in settings.items():
+            if name not in FLAGS:
+                raise RunError(unknown_setting(name, FLAGS))
+            sections[FLAGS[name].section][FLAGS[name].field.name] = value
+        return cls.from_dict(sections)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Mapping[str, Any]]) -> TrainConfig:
+        """From what `to_dict` gave."""
         for name in values:
-            if name not in known:
-                raise RunError(f"unknown setting {name!r}: there are {', '.join(sorted(known))}")
-        kinds = {
-            "int": int,
-            "float": (int, float),
-            "str": str,
-            "bool": bool,
-            "dict[str, Any]": dict,
-            "None": type(None),
-        }
-        for setting in fields(cls):
-            allowed = tuple(kinds[kind.strip()] for kind in str(setting.type).split("|"))
-            value = values.get(setting.name, setting.default)
-            wrong = setting.name in values and not isinstance(value, _flat(allowed))
-            if wrong or (isinstance(value, bool) and bool not in _flat(allowed)):
-                raise RunError(f"{setting.name} {value!r} is a {type(value).__name__}: it must be {setting.type}")
-        return cls(**values)
+            if name not in SECTIONS:
+                raise RunError(unknown_setting(name, SECTIONS))
+        return cls(**{name: SECTIONS[name](**section) for name, section in values.items()})
+
+    def to_dict(self) -> dict[str, dict[str, Any]]:
+        """Plain values, as config.json holds them."""
+        return asdict(self)
+
+    def get(self, flag: str) -> Any:
+        """A setting by its name on the command line."""
+        return getattr(getattr(self, FLAGS[flag].section), FLAGS[flag].field.name)
+
+    def differences(self, other: TrainConfig) -> list[str]:
+        """Names, as on the command line, of the settings in which two configs differ."""
+        return [flag for flag in FLAGS if self.get(flag) != other.get(flag)]
+
+    @property
+    def has_routing(self) -> bool:
+        """Whether the network has a routing to choose."""
+        return MODELS[self.model.name].has_routing
+
+    def make_recipe(self) -> Recipe:
+        """The recipe for this routing and network, with what the config says instead."""
+        spec = find_recipe(self.optim.recipe)
+        return spec.resolve(self.model.name, self.model.routing if self.has_routing else None).changed(
+            self.optim.changes
+        )
+
+    def changed(self, **settings: Any) -> TrainConfig:
+        """The same with other settings, by their names on the command line."""
+        return TrainConfig.of(**{flag: self.get(flag) for flag in FLAGS} | settings)
 
 
-PLACEMENTS = ("published", "anywhere")
-LOSSES = ("spread", "margin", "log-probability")
-PRECISIONS = ("32-true", "64-true", "bf16-mixed")
+def read_settings(file: Path) -> dict[str, Any]:
+    """Settings by their names on the command line, from a TOML file.
+
+    They stand at its top by those names, or in tables `[data]`, `[model]`, `[optim]` and `[run]` by the names of the config's fields.
+    """
+    settings: dict[str, Any] = {}
+    for name, value in read_toml(file).items():
+        if name in SECTIONS and isinstance(value, dict):
+            names = {field.name: flag_name(field) for field in fields(SECTIONS[name])}
+            for own, own_value in value.items():
+                own = own.replace("-", "_")
+                if own not in names:
+                    raise RunError(f"{file}, [{name}]: {unknown_setting(own, names)}")
+                settings[names[own]] = own_value
+        elif name in FLAGS:
+            settings[name] = value
+        else:
+            raise RunError(f"{file}: {unknown_setting(name, (*FLAGS, *SECTIONS))}")
+    return settings
 
 
-def _flat(kinds: tuple[Any, ...]) -> tuple[type, ...]:
-    return tuple(kind for entry in kinds for kind in (entry if isinstance(entry, tuple) else (entry,)))
-
-
-def read_toml(file: Path) -> dict[str, Any]:
-    """Settings from a TOML file; names may be written with dashes, as on the command line."""
-    try:
-        values = tomllib.loads(file.read_text("utf-8"))
-    except FileNotFoundError as error:
-        raise RunError(f"{file} does not exist") from error
-    except OSError as error:
-        raise RunError(f"{file} cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise RunError(f"{file} is not a TOML file: {error}") from error
-    return {name.replace("-", "_"): value for name, value in values.items()}
+def _check_known(registry: Registry[Any], name: str) -> None:
+    if name not in registry:
+        raise RunError(registry.unknown(name))

@@ -6,7 +6,8 @@ import csv
 import hashlib
 import io
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,10 @@ from torch import Tensor
 from shortcaps.errors import RunError
 from shortcaps.files import atomic_write, sha256_of, write_json
 from shortcaps.pretrained import pretrained_names
-from shortcaps.runs.config import TrainConfig
+from shortcaps.runs.manifest import Manifest
 
-FORMAT = 1
+CHECKPOINT_FORMAT = 2
+"""1, of version 0.1, had no checksum of the progress."""
 KEPT_CHECKPOINTS = 2
 
 
@@ -84,14 +86,15 @@ class RunDirectory:
     def write_json(self, name: str, content: dict[str, Any]) -> None:
         write_json(self.path / name, content)
 
-    def read_config(self) -> dict[str, Any]:
-        return read_run_config(self.path)
+    def read_manifest(self) -> Manifest:
+        return read_manifest(self.path)
 
     def write_weights(self, tensors: dict[str, Tensor], target: Path) -> None:
         with atomic_write(target) as file:
             file.write(to_safetensors({name: tensor.contiguous().cpu() for name, tensor in tensors.items()}))
 
-    def write_metrics(self, rows: list[dict[str, Any]]) -> None:
+    def write_metrics(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        rows = list(rows)
         text = io.StringIO()
         if rows:
             writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
@@ -110,8 +113,9 @@ class RunDirectory:
         with atomic_write(target) as file:
             file.write(data)
         note = {
-            "format": FORMAT,
+            "format": CHECKPOINT_FORMAT,
             "sha256": hashlib.sha256(data).hexdigest(),
+            "progress_sha256": _digest_of_progress(checkpoint.progress),
             "config": config_digest,
             "progress": checkpoint.progress,
         }
@@ -144,11 +148,14 @@ class RunDirectory:
             tensors_file = note_file.with_suffix(".safetensors")
             try:
                 note = json.loads(note_file.read_text())
-                if note["format"] != FORMAT or note["config"] != config_digest:
+                if note["format"] not in (1, CHECKPOINT_FORMAT) or note["config"] != config_digest:
                     complaints.append(f"{tensors_file.name} belongs to another run: not used")
                     is_foreign = True
                     continue
-                if sha256_of(tensors_file) != note["sha256"]:
+                is_whole = sha256_of(tensors_file) == note["sha256"]
+                if note["format"] > 1:
+                    is_whole = is_whole and _digest_of_progress(note["progress"]) == note["progress_sha256"]
+                if not is_whole:
                     complaints.append(f"{tensors_file.name} is damaged (its checksum does not fit): not used")
                     continue
                 return Checkpoint(read_tensors(tensors_file), note["progress"]), complaints
@@ -170,7 +177,15 @@ def read_tensors(file: Path) -> dict[str, Tensor]:
         raise ValueError(f"{file} is not a safetensors file, or is damaged: {error}") from error
 
 
-def read_run_config(path: Path) -> dict[str, Any]:
+def read_manifest(path: Path) -> Manifest:
+    """What a run says of itself.
+
+    Args:
+        path: The run directory.
+
+    Raises:
+        RunError: It is no run directory, or its config.json is damaged or of a version that is not known here.
+    """
     file = path / "config.json"
     if not file.is_file():
         why = "it has no config.json"
@@ -178,19 +193,13 @@ def read_run_config(path: Path) -> dict[str, Any]:
             why = f"there is no such folder; networks that come with shortcaps: {', '.join(pretrained_names())}"
         raise RunError(f"{path} is not a run directory: {why}")
     try:
-        config: dict[str, Any] = json.loads(file.read_text())
-    except ValueError as error:
-        raise RunError(f"{file} is damaged: {error}") from error
-    if not isinstance(config, dict):
-        raise RunError(f"{file} is damaged: it does not hold a run's config")
-    if config.get("format") != FORMAT:
-        raise RunError(
-            f"{file} was written by another version of shortcaps (format {config.get('format')!r}, here {FORMAT})"
-        )
-    return config
+        stored = json.loads(file.read_text("utf-8"))
+        if not isinstance(stored, dict):
+            raise RunError("it does not hold a run's config")
+        return Manifest.from_json(stored)
+    except (RunError, ValueError, RecursionError) as error:
+        raise RunError(f"{file} cannot be used: {error}") from error
 
 
-def digest_of(config: TrainConfig) -> str:
-    """Runs with the same digest compute the same thing, wherever they write it."""
-    values = {"train": config.to_dict(), "recipe": asdict(config.effective_recipe)}
-    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+def _digest_of_progress(progress: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(progress, sort_keys=True).encode()).hexdigest()

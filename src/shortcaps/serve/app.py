@@ -149,7 +149,7 @@ def create_app(predictor: Predictor, limits: Limits | None = None) -> FastAPI:
         "digits": predictor.preparation.digits,
         "routing": predictor.model.routing.name,
         "shortcut": predictor.model.shortcut,
-        "trained_on": predictor.config["data"]["label"],
+        "trained_on": predictor.manifest.data.label,
         "parameters": sum(parameter.numel() for parameter in predictor.model.parameters()),
     }
     batcher: Batcher[Question, Answer] = Batcher(

@@ -1,20 +1,21 @@
-"""Training: a recipe, a loop that can be interrupted anywhere, and the run directory it leaves."""
+"""Training: a loop that can be interrupted anywhere, and the run directory it leaves."""
 
 from typing import TYPE_CHECKING, Any
 
 from shortcaps.errors import RunError, RunFault
-from shortcaps.runs.config import RECIPES, Recipe, TrainConfig
+from shortcaps.recipes import Recipe
+from shortcaps.runs.config import TrainConfig
 
 if TYPE_CHECKING:
-    from shortcaps.training.loop import TrainingResult, train
+    from shortcaps.training.run import TrainingResult, train
 
-__all__ = ["RECIPES", "Recipe", "RunError", "RunFault", "TrainConfig", "TrainingResult", "train"]
+__all__ = ["Recipe", "RunError", "RunFault", "TrainConfig", "TrainingResult", "train"]
 
 
 def __getattr__(name: str) -> Any:
     """The loop brings Fabric and matplotlib, which somebody who only loads a run does not need."""
     if name in ("TrainingResult", "train"):
-        from shortcaps.training import loop
+        from shortcaps.training import run
 
-        return getattr(loop, name)
+        return getattr(run, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -21,7 +21,7 @@ def _tensors(value: Any) -> list[Tensor]:
 
 
 @torch.no_grad()
-def first_layer_without_numbers(model: nn.Module, images: Tensor) -> str | None:
+def first_nonfinite_layer(model: nn.Module, images: Tensor) -> str | None:
     """The first layer whose parameters or results are not all finite, for these images; None if all are."""
     for name, parameter in model.named_parameters():
         if not torch.isfinite(parameter).all():

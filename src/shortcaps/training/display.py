@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from shortcaps.training.state import EpochMetrics
 
 SECONDS_BETWEEN_LINES = 30
 
@@ -22,7 +23,7 @@ class Display:
 
     def step(self, done: int, epoch: str, loss: float, accuracy: float, speed: float) -> None: ...
 
-    def epoch(self, row: dict[str, Any], epochs: int) -> None: ...
+    def epoch(self, row: EpochMetrics, epochs: int) -> None: ...
 
     def end(self) -> None: ...
 
@@ -77,10 +78,10 @@ class ConsoleDisplay(Display):
             self.spoken = time.monotonic()
             self.say(f"epoch {epoch}, step {done} of {self.steps}: {numbers}")
 
-    def epoch(self, row: dict[str, Any], epochs: int) -> None:
+    def epoch(self, row: EpochMetrics, epochs: int) -> None:
         self.say(
-            f"epoch {row['epoch']} of {epochs}: loss {row['loss']:.4f}, training accuracy {row['accuracy']:.2%}, "
-            f"validation error {row['validation_error']:.2%}, {row['images_per_second']:,.0f} images/s"
+            f"epoch {row.epoch} of {epochs}: loss {row.loss:.4f}, training accuracy {row.accuracy:.2%}, "
+            f"validation error {row.validation_error:.2%}, {row.images_per_second:,.0f} images/s"
         )
 
     def end(self) -> None:

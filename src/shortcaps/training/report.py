@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import html
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +16,21 @@ from shortcaps.inference.evaluate import Evaluation, percent
 from shortcaps.inference.explain.pictures import grey_picture, laid_over
 from shortcaps.models import CapsuleNetwork, Network
 from shortcaps.reporting.html import as_png, figures, page, section, table
+from shortcaps.runs.manifest import Manifest
 from shortcaps.training.plots import confusion, curves
 
 WORST, MAPS = 24, 6
 
 
 def write_report(
-    run: Path, model: Network, data: Dataset, test: Evaluation, config: dict[str, Any], result: dict[str, Any]
+    run: Path, model: Network, data: Dataset, test: Evaluation, manifest: Manifest, result: dict[str, Any]
 ) -> Path:
     """Writes report.html of a run whose config.json, metrics.csv and result.json are there."""
     model = model.cpu().float().eval()
     with (run / "metrics.csv").open() as file:
         rows = [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
     target = run / "report.html"
-    page = render(model, data, test, config, rows, result)
+    page = render(model, data, test, manifest, rows, result)
     with atomic_write(target) as file:
         file.write(page.encode())
     return target
@@ -38,11 +40,12 @@ def render(
     model: Network,
     data: Dataset,
     test: Evaluation,
-    config: dict[str, Any],
+    manifest: Manifest,
     rows: list[dict[str, Any]],
     result: dict[str, Any],
 ) -> str:
-    train, recipe = config["train"], config["recipe"]
+    asked = {name: value for section in manifest.asked.values() for name, value in section.items() if name != "name"}
+    model_name = manifest.network["name"]
     summary = model.summary()
     low, high = test.interval
     headline = [
@@ -68,24 +71,26 @@ def render(
         section("By class", per_class(test)),
         section("The network", f"<pre>{html.escape(str(summary))}</pre>"),
         '<div class="two">'
-        + section("Config", table({**train, **{f"recipe: {name}": value for name, value in recipe.items()}}))
-        + section("Data and environment", table({**config["data"], **config["environment"]}))
+        + section(
+            "Config", table({**asked, **{f"recipe: {name}": value for name, value in manifest.took_effect.items()}})
+        )
+        + section("Data and environment", table({**asdict(manifest.data), **manifest.environment}))
         + "</div>",
     ]
     subtitle = (
-        f"trained on {config['data']['label']}, tested on {len(data):,} images of {data.label}; "
-        f"protocol {data.protocol}, seed {train['seed']}"
+        f"trained on {manifest.data.label}, tested on {len(data):,} images of {data.label}; "
+        f"protocol {data.protocol}, seed {asked['seed']}"
     )
     return page(
-        f"{train['model']}: {model.title}", subtitle, caveats(config, data), figures(headline) + "".join(sections)
+        f"{model_name}: {model.title}", subtitle, caveats(manifest, data), figures(headline) + "".join(sections)
     )
 
 
-def caveats(config: dict[str, Any], data: Dataset) -> list[str]:
+def caveats(manifest: Manifest, data: Dataset) -> list[str]:
     """What a reader must know before quoting the figure."""
     notes = list(data.caveats)
-    if config["train"]["most_images"]:
-        notes.append(f"A trial run on {config['train']['most_images']:,} images of each split.")
+    if max_images := manifest.asked["data"]["max_images"]:
+        notes.append(f"A trial run on {max_images:,} images of each split.")
     return notes
 
 
@@ -104,8 +109,8 @@ def per_class(test: Evaluation) -> str:
 
 def worst_mistakes(data: Dataset, test: Evaluation) -> str:
     """The wrong answers that were given with the largest lead over the truth."""
-    truth = test.probabilities.gather(1, data.labels.unsqueeze(1)).squeeze(1)
-    best, answer = test.probabilities.max(1)
+    truth = test.activations.gather(1, data.labels.unsqueeze(1)).squeeze(1)
+    best, answer = test.activations.max(1)
     order = (best - truth).argsort(descending=True)
     wrong = [int(n) for n in order[:WORST] if int(answer[n]) != int(data.labels[n])]
     if not wrong:

@@ -2,16 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from shortcaps.models import Network
-from shortcaps.runs.config import Recipe
+from shortcaps.recipes import Recipe
 from shortcaps.runs.directory import Checkpoint
+
+
+@dataclass(frozen=True)
+class EpochMetrics:
+    """A line of metrics.csv."""
+
+    epoch: int
+    step: int
+    loss: float
+    accuracy: float
+    validation_error: float
+    lr: float
+    images_per_second: float
+
+
+@dataclass(frozen=True)
+class Resumption:
+    """Where a run went on in another environment than before."""
+
+    after_step: int
+    environment: Mapping[str, str]
+
+
+@dataclass
+class Progress:
+    """How far a run has come: what of its state is no tensor.
+
+    Attributes:
+        step: Steps taken.
+        best_error: Lowest validation error so far, a share.
+        best_epoch: When that was, counted from 1.
+        rows: The epochs so far.
+        seconds: Time spent training.
+        losses: Of this epoch's steps.
+        correct: Right answers in this epoch.
+        seen: Images seen in this epoch.
+        resumed: Where the environment changed.
+    """
+
+    step: int = 0
+    best_error: float | None = None
+    best_epoch: int = 0
+    rows: list[EpochMetrics] = field(default_factory=list)
+    seconds: float = 0.0
+    losses: list[float] = field(default_factory=list)
+    correct: int = 0
+    seen: int = 0
+    resumed: list[Resumption] = field(default_factory=list)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Progress:
+        """From what `asdict` gave; runs of 0.1 may have no `resumed`."""
+        rows = [EpochMetrics(**row) for row in values["rows"]]
+        resumed = [Resumption(**entry) for entry in values.get("resumed", [])]
+        return cls(**{**values, "rows": rows, "resumed": resumed})
 
 
 class State:
@@ -23,21 +79,11 @@ class State:
             {name: tensor.clone() for name, tensor in model.state_dict().items()} if recipe.averaging else None
         )
         self.best: dict[str, Tensor] = {}
-        self.progress: dict[str, Any] = {
-            "step": 0,
-            "best_error": None,
-            "best_epoch": 0,
-            "rows": [],
-            "seconds": 0.0,
-            "losses": [],
-            "correct": 0,
-            "seen": 0,
-            "resumed": [],
-        }
+        self.progress = Progress()
 
     @property
     def step(self) -> int:
-        return int(self.progress["step"])
+        return self.progress.step
 
     @torch.no_grad()
     def update_average(self) -> None:
@@ -70,7 +116,7 @@ class State:
         tensors |= {f"best.{name}": tensor for name, tensor in self.best.items()}
         for number, state in self.optimizer.state_dict()["state"].items():
             tensors |= {f"optimizer.{number}.{name}": tensor for name, tensor in state.items()}
-        return Checkpoint(tensors, self.progress)
+        return Checkpoint(tensors, asdict(self.progress))
 
     def restore(self, checkpoint: Checkpoint) -> None:
         def part(prefix: str) -> dict[str, Tensor]:
@@ -86,4 +132,4 @@ class State:
             number, _, key = name.partition(".")
             state.setdefault(int(number), {})[key] = tensor
         self.optimizer.load_state_dict({"state": state, "param_groups": self.optimizer.state_dict()["param_groups"]})
-        self.progress = checkpoint.progress
+        self.progress = Progress.from_dict(checkpoint.progress)

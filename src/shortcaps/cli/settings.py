@@ -1,0 +1,73 @@
+"""Options of commands, derived from the config's dataclasses: what a setting is called, its type, default and help stand there alone."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+import typer
+
+from shortcaps.runs.config import FLAGS, SECTIONS, Flag
+
+PAIRS = {"shortcut": "--shortcut/--no-shortcut", "colour": "--colour/--grey"}
+"""Flags whose opposite is not called `--no-…`, or which are on by default."""
+
+
+def takes_settings(
+    names: Iterable[str], *, default: str | None = None
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Give a command options for these settings.
+
+    Args:
+        names: What the settings are called on the command line, with underscores.
+        default: What the help says of a setting that is left out; its own default where this is None.
+
+    Returns:
+        A decorator. The command is called with `settings`, a dictionary of those that were given; its other parameters stay as they are.
+    """
+    chosen = [name for name in names if _type_of(FLAGS[name]) is not dict]
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def with_settings(**values: Any) -> Any:
+            given = {name: values.pop(name) for name in chosen}
+            return command(**values, settings={name: value for name, value in given.items() if value is not None})
+
+        own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "settings"]
+        options = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_option(name, default))
+            for name in chosen
+        ]
+        own = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
+        # Typer reads these instead of the function that stands above.
+        with_settings.__signature__ = inspect.Signature([*own[:1], *options, *own[1:]])  # type: ignore[attr-defined]
+        with_settings.__annotations__ = {p.name: p.annotation for p in (*own, *options)}
+        del with_settings.__wrapped__
+        return with_settings
+
+    return decorate
+
+
+def _option(name: str, default: str | None) -> Any:
+    flag = FLAGS[name]
+    kind = _type_of(flag)
+    spelled = name.replace("_", "-")
+    words = [PAIRS.get(name, f"--{spelled}/--no-{spelled}" if kind is bool else f"--{spelled}")]
+    own = flag.field.default
+    shown = default if default is not None else None if own is None or own is False else str(own)
+    text = flag.field.metadata["help"]
+    text = f"{text[0].upper()}{text[1:]}." + (f" [default: {shown}]" if shown else "")
+    panel = (SECTIONS[flag.section].__doc__ or "").removesuffix(".")
+    return Annotated[kind | None, typer.Option(*words, help=text, show_default=False, rich_help_panel=panel)]
+
+
+def _type_of(flag: Flag) -> Any:
+    """The plain type of a setting that may be None and has bounds."""
+    kind = get_type_hints(SECTIONS[flag.section])[flag.field.name]
+    alternatives = [part for part in get_args(kind) if part is not type(None)]
+    if get_origin(kind) is not dict and alternatives:
+        kind = alternatives[0]
+    kind = getattr(kind, "__origin__", kind) if hasattr(kind, "__metadata__") else kind
+    return get_origin(kind) or kind

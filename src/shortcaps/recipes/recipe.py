@@ -1,0 +1,163 @@
+"""What a recipe says, and how it is read from a TOML file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import field, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from shortcaps.errors import RunError
+from shortcaps.losses import LOSSES
+from shortcaps.registry import Registry
+from shortcaps.schedules import SCHEDULES
+from shortcaps.settings import checked_dataclass, read_toml
+
+PLACEMENTS = ("published", "anywhere")
+MERGED = ("loss_settings", "routing_settings")
+"""Tables, which an override adds to; any other setting it replaces."""
+
+
+@checked_dataclass
+class Recipe:
+    """How to train one network.
+
+    Attributes:
+        epochs: Passes over the training images.
+        batch_size: Images in a step, over all devices.
+        lr: Highest learning rate.
+        schedule: How the rate changes: one of `list_schedules()`.
+        loss: One of `list_losses()`.
+        averaging: Decay of the running average of weights that is validated and kept; 0 keeps the weights themselves.
+        placement: `published`: training images are moved as the paper moves them; `anywhere`: digits on a wide background (affNIST) are
+            placed anywhere on it, as those of the test are. A translation in both cases, and nothing else.
+        weight_decay: Decoupled from the rate's gradient step (AdamW); biases, norms and thresholds are left alone. 0 is plain Adam.
+        loss_settings: Settings of the loss other than its defaults.
+        routing_settings: Settings of the routing other than its defaults.
+    """
+
+    epochs: Annotated[int, Field(ge=1)]
+    batch_size: Annotated[int, Field(ge=1)]
+    lr: Annotated[float, Field(gt=0)]
+    schedule: str
+    loss: str
+    averaging: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    placement: str = "published"
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    loss_settings: dict[str, float] = field(default_factory=dict)
+    routing_settings: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for registry, name in ((SCHEDULES, self.schedule), (LOSSES, self.loss)):
+            if name not in registry:
+                raise RunError(registry.unknown(name))
+        if self.placement not in PLACEMENTS:
+            raise RunError(f"unknown placement {self.placement!r}: choose one of {', '.join(PLACEMENTS)}")
+
+    def changed(self, changes: Mapping[str, Any]) -> Recipe:
+        """The same recipe with other settings; tables are added to, not replaced."""
+        merged = {name: {**getattr(self, name), **changes[name]} for name in MERGED if name in changes}
+        return replace(self, **{**changes, **merged})
+
+
+@checked_dataclass
+class RecipeSpec:
+    """A recipe that can be asked for by name: settings for every network, and others for some.
+
+    Attributes:
+        recipe: What holds unless something below says otherwise.
+        description: One line for lists and help texts.
+        by_routing: For networks with this routing, settings in place of those above.
+        by_model: For networks whose names match this pattern, settings in place of both.
+    """
+
+    recipe: Recipe
+    description: str = ""
+    by_routing: dict[str, dict[str, Any]] = field(default_factory=dict)
+    by_model: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def resolve(self, model: str, routing: str | None) -> Recipe:
+        """The recipe for one network.
+
+        Args:
+            model: Its name.
+            routing: The name of its routing, or None where it has none.
+        """
+        changes = [settings for name, settings in self.by_routing.items() if name == routing]
+        changes += [settings for pattern, settings in self.by_model.items() if fnmatchcase(model, pattern)]
+        recipe = self.recipe
+        for settings in changes:
+            recipe = recipe.changed(settings)
+        return recipe if routing is not None else replace(recipe, routing_settings={})
+
+
+RECIPES: Registry[RecipeSpec] = Registry("recipe")
+
+
+def read_recipe(file: str | Path) -> RecipeSpec:
+    """A recipe from a TOML file.
+
+    The file holds the settings of a `Recipe` and a `description`; tables `[routing.NAME]` and `[model.PATTERN]` hold what is different for
+    a routing or for networks whose names match.
+
+    Raises:
+        RunError: The file cannot be read, or a setting makes no sense.
+    """
+    values = read_toml(Path(file))
+    description = values.pop("description", "")
+    by_routing, by_model = values.pop("routing", {}), values.pop("model", {})
+    try:
+        spec = RecipeSpec(Recipe(**values), description, by_routing, by_model)
+        for routing in by_routing:
+            spec.resolve("", routing)
+        for changes in by_model.values():
+            spec.recipe.changed(changes)
+    except RunError as error:
+        raise RunError(f"{file}: {error}") from error
+    return spec
+
+
+def find_recipe(name: str) -> RecipeSpec:
+    """A recipe by name, or by the path of a TOML file."""
+    if name.endswith(".toml") and name not in RECIPES:
+        return read_recipe(Path(name).expanduser())
+    if name not in RECIPES:
+        raise RunError(f"{RECIPES.unknown(name)}, or give the path of a .toml file")
+    return RECIPES[name]
+
+
+def register_recipe(name: str, recipe: RecipeSpec | Recipe | str | Path) -> RecipeSpec:
+    """Make a recipe known by name.
+
+    Args:
+        name: What `shortcaps train --recipe` asks for.
+        recipe: The recipe, or the path of the TOML file that holds it.
+
+    Returns:
+        What was registered.
+
+    Raises:
+        ValueError: The name is taken.
+        RunError: The file cannot be read, or a setting makes no sense.
+    """
+    if isinstance(recipe, Recipe):
+        recipe = RecipeSpec(recipe)
+    spec = recipe if isinstance(recipe, RecipeSpec) else read_recipe(recipe)
+    return RECIPES.register(name, spec)
+
+
+def list_recipes(pattern: str | Sequence[str] = "*", *, exclude: str | Sequence[str] = ()) -> list[str]:
+    """Names of the registered recipes.
+
+    Args:
+        pattern: A shell pattern, or several.
+        exclude: Patterns whose matches are left out.
+
+    >>> import shortcaps
+    >>> shortcaps.list_recipes("f*")
+    ['fast']
+    """
+    return RECIPES.names(pattern, exclude=exclude)

@@ -1,0 +1,185 @@
+"""config.json: what a run was asked for, what took effect, and what is needed to use its network."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from shortcaps.data import find_spec
+from shortcaps.errors import RunError
+from shortcaps.recipes import Recipe
+from shortcaps.registry import UnknownPart
+from shortcaps.runs.config import FLAGS, SECTIONS, TrainConfig
+
+FORMAT = 2
+# Names of 0.1 that have changed: of a run's settings, and of a network's.
+OLD_FLAGS = {"most_images": "max_images"}
+OLD_STEM = {"stem_channels": "width", "stem_kernel": "kernel", "stem_stride": "stride"}
+
+
+@dataclass(frozen=True)
+class TrainedOn:
+    """The images a network has learned from, as far as one must know them to use it.
+
+    Attributes:
+        name: The data set's name.
+        label: How tables and reports call it.
+        protocol: What training was allowed to see.
+        class_names: In the order of the network's outputs.
+        stored_size: Height and width of the images before they are shown to the network.
+        bright_on_dark: Whether they show light strokes or things on black.
+        centred_digits: Whether they show digits centred as MNIST's are.
+        view: How images are shown to the network, in words.
+        augment: How they are shown in training, in words.
+        fingerprints: By split, what tells whether the images are still the same.
+    """
+
+    name: str
+    label: str
+    protocol: str
+    class_names: tuple[str, ...]
+    stored_size: tuple[int, int]
+    bright_on_dark: bool
+    centred_digits: bool
+    view: str = ""
+    augment: str = ""
+    fingerprints: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a run's config.json says, whichever version has written it.
+
+    Config and recipe are read when somebody asks for them: a network can be used where the plug-in that trained it is not.
+
+    Attributes:
+        asked: What was asked for, as `TrainConfig.to_dict` gives it.
+        took_effect: The recipe as it took effect.
+        network: What `create_model` needs to build the network.
+        data: What the network has learned from.
+        environment: Versions, commit and machine.
+        plugins: Plug-ins that parts of the run come from.
+        digest: Runs with the same digest compute the same thing, wherever they write it.
+    """
+
+    asked: Mapping[str, Any]
+    took_effect: Mapping[str, Any]
+    network: Mapping[str, Any]
+    data: TrainedOn
+    environment: Mapping[str, str]
+    plugins: tuple[str, ...] = ()
+    digest: str = ""
+
+    @property
+    def train(self) -> TrainConfig:
+        """What was asked for."""
+        with self.naming_plugins():
+            return TrainConfig.from_dict(self.asked)
+
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe as it took effect."""
+        with self.naming_plugins():
+            return Recipe(**self.took_effect)
+
+    @contextmanager
+    def naming_plugins(self) -> Iterator[None]:
+        """Within, an error about a part that is not known says which plug-in it may come from."""
+        try:
+            yield
+        except (RunError, UnknownPart) as error:
+            if not self.plugins:
+                raise
+            flags = " ".join(f"--plugin {plugin}" for plugin in self.plugins)
+            raise RunError(
+                f"{error}; the run was made with a plug-in, which is code and is loaded only if you name it: {flags}"
+            ) from error
+
+    def to_json(self) -> dict[str, Any]:
+        """What config.json holds."""
+        return {
+            "format": FORMAT,
+            "train": self.asked,
+            "recipe": self.took_effect,
+            "network": self.network,
+            "data": {
+                **asdict(self.data),
+                "class_names": list(self.data.class_names),
+                "stored_size": list(self.data.stored_size),
+            },
+            "plugins": list(self.plugins),
+            "environment": self.environment,
+        }
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> Manifest:
+        """From what config.json holds, of this version or an older one.
+
+        Raises:
+            RunError: A newer version has written it, or something is missing from it.
+        """
+        try:
+            values = upgrade(stored)
+            data = values["data"]
+            return cls(
+                values["train"],
+                values["recipe"],
+                values["network"],
+                TrainedOn(
+                    **{
+                        **data,
+                        "class_names": tuple(data["class_names"]),
+                        "stored_size": tuple(data["stored_size"]),
+                    }
+                ),
+                values["environment"],
+                tuple(values.get("plugins", ())),
+                digest_of(stored["train"], stored["recipe"]),
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise RunError(f"it is no run's config: {type(error).__name__} {error}") from error
+
+
+def digest_of(train: Mapping[str, Any], recipe: Mapping[str, Any]) -> str:
+    """What config and recipe compute, in few characters; made of them as they are stored, so that an old run's stays its own."""
+    return hashlib.sha256(json.dumps({"train": train, "recipe": recipe}, sort_keys=True).encode()).hexdigest()
+
+
+def upgrade(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """config.json as this version writes it, from any version's.
+
+    Raises:
+        RunError: A version that is not known here has written it.
+    """
+    if stored.get("format") == FORMAT:
+        return dict(stored)
+    if stored.get("format") != 1:
+        raise RunError(
+            f"it was written by another version of shortcaps (format {stored.get('format')!r}, here {FORMAT})"
+        )
+    train: dict[str, dict[str, Any]] = {name: {} for name in SECTIONS}
+    for name, value in stored["train"].items():
+        flag = FLAGS[OLD_FLAGS.get(name, name)]
+        train[flag.section][flag.field.name] = _new_network(value) if name == "network" else value
+    recipe = dict(stored["recipe"])
+    # It used to hold the settings by routing, those of the run's own routing only.
+    recipe["routing_settings"] = next(iter(recipe["routing_settings"].values()), {})
+    network, data = _new_network(stored["network"]), dict(stored["data"])
+    image_size = network["image_size"]
+    data.setdefault("stored_size", [image_size, image_size] if isinstance(image_size, int) else image_size)
+    spec = find_spec(data["name"])
+    facts = data.pop("preparation", {"bright_on_dark": spec.bright_on_dark, "centred_digits": spec.centred_digits})
+    return {**stored, "format": FORMAT, "train": train, "recipe": recipe, "network": network, "data": {**data, **facts}}
+
+
+def _new_network(network: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of `create_model` from those of 0.1, which said `preset` and `stem_channels`."""
+    settings = dict(network)
+    if "preset" in settings:
+        settings["name"] = settings.pop("preset")
+    stem = {new: settings.pop(old) for old, new in OLD_STEM.items() if old in settings}
+    return settings | ({"backbone_settings": stem} if stem else {})

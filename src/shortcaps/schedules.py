@@ -1,0 +1,69 @@
+"""Learning-rate schedules: what share of a recipe's rate a step gets."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from shortcaps.registry import Registry
+
+Schedule = Callable[[int, int, int], float]
+"""Called with the step, counted from 0, the number of steps in all and the number in an epoch; gives a share of the rate."""
+Function = TypeVar("Function", bound=Schedule)
+
+SCHEDULES: Registry[Schedule] = Registry("schedule")
+
+
+def register_schedule(name: str) -> Callable[[Function], Function]:
+    """Make a schedule known by name: a decorator for a function `(step, steps, steps_per_epoch) -> share`.
+
+    Args:
+        name: What a recipe asks for.
+
+    Returns:
+        The decorator.
+    """
+
+    def decorate(function: Function) -> Function:
+        SCHEDULES.register(name, function)
+        return function
+
+    return decorate
+
+
+def list_schedules(pattern: str | Sequence[str] = "*", *, exclude: str | Sequence[str] = ()) -> list[str]:
+    """Names of the registered schedules.
+
+    Args:
+        pattern: A shell pattern, or several.
+        exclude: Patterns whose matches are left out.
+
+    >>> list_schedules()
+    ['cosine', 'one-cycle', 'steps']
+    """
+    return SCHEDULES.names(pattern, exclude=exclude)
+
+
+@register_schedule("one-cycle")
+def one_cycle(step: int, steps: int, steps_per_epoch: int) -> float:
+    """Rises from 4 % over the first 30 % of all steps, then falls to nothing, both in a straight line."""
+    rise = max(1, round(0.3 * steps))
+    if step < rise:
+        return 0.04 + 0.96 * step / rise
+    return max(0.0, (steps - step) / (steps - rise))
+
+
+@register_schedule("cosine")
+def cosine(step: int, steps: int, steps_per_epoch: int) -> float:
+    """Rises over the first 5 % of all steps, then falls to nothing along half a cosine."""
+    rise = max(1, round(0.05 * steps))
+    if step < rise:
+        return (step + 1) / rise
+    return 0.5 * (1 + math.cos(math.pi * (step - rise) / max(1, steps - rise)))
+
+
+@register_schedule("steps")
+def steps(step: int, steps: int, steps_per_epoch: int) -> float:
+    """The paper's: times 0.8 every 20 epochs."""
+    return 0.8 ** (step // steps_per_epoch // 20)

@@ -1,0 +1,108 @@
+"""A whole run: from its config to the run directory it leaves."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from shortcaps.environment import is_first_process
+from shortcaps.errors import RunError, RunFault
+from shortcaps.inference.evaluate import Evaluation, evaluate
+from shortcaps.runs.config import TrainConfig
+from shortcaps.runs.directory import RunDirectory
+from shortcaps.training.display import Display
+from shortcaps.training.loop import Trainer
+from shortcaps.training.report import write_report
+from shortcaps.training.setup import make_fabric
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """What a finished run has come to.
+
+    Attributes:
+        run: Its directory.
+        test: How the selected weights do on the test images.
+        best_epoch: The epoch they are from, counted from 1.
+        seconds: Time spent training.
+    """
+
+    run: Path
+    test: Evaluation
+    best_epoch: int
+    seconds: float
+
+
+def train(
+    config: TrainConfig, out: Path, *, resume: bool = False, display: Display | None = None
+) -> TrainingResult | None:
+    """Train a network, test the selected weights once, and leave a run directory.
+
+    Args:
+        config: What to train, on what and how. A run that is resumed goes on as it was begun, whatever this says.
+        out: The run directory.
+        resume: Whether to go on with the run that is there.
+        display: What a person sees; nothing where it is None.
+
+    Returns:
+        The result; None in all processes but the first.
+
+    Raises:
+        RunError: Something that was asked for makes no sense, or the run directory cannot be used.
+        RunFault: Something failed while running: a loss that is not a number, a full disk.
+        Interrupted: A signal asked it to stop; everything is saved.
+    """
+    display = display if display is not None and is_first_process() else Display()
+    run = RunDirectory(out)
+    before = run.read_manifest() if resume else None
+    config = config if before is None else before.train
+    recipe = config.make_recipe() if before is None else before.recipe
+    fabric = make_fabric(config)
+    if is_first_process():
+        run.claim(resume=resume)
+    try:
+        fabric.launch()
+        if before is not None and fabric.world_size != config.run.devices:
+            raise RunError(
+                f"{out} was begun with {config.run.devices} processes, and these are {fabric.world_size}: a run is resumed as it was begun"
+            )
+        config = config.changed(devices=fabric.world_size)  # under torchrun the number is torchrun's
+        trainer = Trainer(config, recipe, run, fabric, display, before)
+        if fabric.is_global_zero and not resume:
+            run.write_json("config.json", trainer.manifest.to_json())
+        fabric.barrier()
+        if resume:
+            trainer.restore()
+        trainer.train()
+        if not fabric.is_global_zero:
+            fabric.barrier()
+            return None
+        result = _finish(trainer)
+        fabric.barrier()
+        return result
+    except OSError as error:
+        raise RunFault(f"{error.filename or run.path}: {error.strerror or error}") from error
+    finally:
+        run.release()
+
+
+def _finish(trainer: Trainer) -> TrainingResult:
+    """Test the selected weights once, and write what there is to say."""
+    state, run = trainer.state, trainer.run
+    model, progress = state.model, state.progress
+    model.load_state_dict(state.best)
+    run.write_weights(state.best, run.weights_file)
+    test = evaluate(model, trainer.test, device=trainer.fabric.device)
+    result = TrainingResult(run.path, test, progress.best_epoch, progress.seconds)
+    record = {
+        "test": test.to_dict(),
+        "test_set": trainer.test.name,
+        "best_epoch": result.best_epoch,
+        "validation_error": progress.best_error,
+        "training_seconds": round(result.seconds, 1),
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "resumed": [asdict(entry) for entry in progress.resumed],
+    }
+    run.write_json("result.json", record)
+    write_report(run.path, model, trainer.test, test, trainer.manifest, record)
+    return result
