@@ -51,10 +51,9 @@ class Job:
     @property
     def flags(self) -> list[str]:
         """What `shortcaps train` takes to do this job."""
-        always = {"data", "model", "recipe", "protocol", "seed"}
-        always |= {"routing", "shortcut"} if self.cell.routing is not None else set()
+        routed = ("routing", "shortcut") if self.cell.routing is not None else ()
         flags: list[str] = []
-        for name in (*sorted(always), "epochs", "max_images"):
+        for name in ("data", "model", *routed, "recipe", "protocol", "seed", "epochs", "max_images"):
             value, spelled = self.config.get(name), name.replace("_", "-")
             if isinstance(value, bool):
                 flags.append(f"--{spelled}" if value else f"--no-{spelled}")
