@@ -30,7 +30,7 @@ from shortcaps.data.fetch import Mirror
 from shortcaps.errors import DataError
 from shortcaps.inference.predict import Predictor
 from shortcaps.inference.prepare import Preparation
-from shortcaps.reproduce.cells import choose_cells, columns
+from shortcaps.reproduce.cells import all_cells, choose_cells, columns
 from shortcaps.runs.manifest import Manifest
 from shortcaps.training import TrainConfig, train
 from tests.data.fakes import fake_cifar10, fake_mnist, forget_afterwards
@@ -200,7 +200,7 @@ def test_a_set_of_ones_own_can_be_looked_at_trained_on_and_used(stripes: None, t
 
 def test_a_stand_in_of_ones_own_has_cells_beside_the_papers(stripes: None) -> None:
     assert columns() == ("mnist", "affnist", "smallnorb", "solids", "stripes")
-    assert len(choose_cells("*/shortcut/*/stripes")) == 8
+    assert len(choose_cells("*/shortcut/*/stripes", all_cells())) == 8
 
 
 def test_what_cannot_be_registered_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
