@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from shortcaps.data.cache import cache_folder, fits_checksum, has_checksum, only_one_process, write_checksum
+from shortcaps.data.cache import cache_folder, has_checksum, only_one_process, read_checked, write_checksum
 from shortcaps.data.norb import NorbFiles, matrix_header, parse_matrix
 from shortcaps.data.registry import Progress
 from shortcaps.data.solids.collection import CATEGORIES, Collection
@@ -20,6 +21,8 @@ from shortcaps.files import atomic_write
 log = logging.getLogger(__name__)
 
 SECONDS_BETWEEN_LINES = 15.0
+
+Images = NDArray[np.uint8]
 
 
 def file_paths(collection: Collection, part: str, folder: Path | None = None) -> dict[tuple[int, ...], Path]:
@@ -41,22 +44,28 @@ def read_part(collection: Collection, part: str, folder: Path | None, progress: 
         progress: Called with (done, of) after each object that had to be rendered.
     """
     paths = file_paths(collection, part, folder)
+    info = collection.info(part)
+    images = np.empty((*info.shape[:3], 2, collection.side, collection.side), np.uint8)
+    places = dict(zip(paths, np.split(images, np.cumsum([len(file) for file in paths])[:-1]), strict=True))
     with only_one_process(next(iter(paths.values())).parent):
-        missing = {instances: path for instances, path in paths.items() if not _is_whole(path)}
+        missing = {instances: path for instances, path in paths.items() if not _read(path, places[instances])}
         if missing:
-            _render(collection, part, missing, progress)
-    info = torch.from_numpy(collection.info(part))
-    images = torch.empty((info[..., 0].numel(), 2, collection.side, collection.side), dtype=torch.uint8)
-    per_instance = info[0, ..., 0].numel()
-    # One file after the other, so that no more than one is in memory twice.
-    for target, path in zip(images.split([len(file) * per_instance for file in paths]), paths.values(), strict=True):
-        target.copy_(torch.from_numpy(parse_matrix(path.read_bytes(), path.name).copy()))
-    categories = torch.arange(len(CATEGORIES)).expand(info.shape[:3])
-    return NorbFiles(images, categories.reshape(-1), info.reshape(-1, 4), validation=collection.validation)
+            for instances, rendered in _render(collection, part, missing, progress):
+                places[instances][:] = rendered
+    categories = np.broadcast_to(np.arange(len(CATEGORIES)), info.shape[:3])
+    return NorbFiles(
+        torch.from_numpy(images).flatten(0, 2),
+        torch.from_numpy(categories.flatten()),
+        torch.from_numpy(info).flatten(0, 2),
+        validation=collection.validation,
+    )
 
 
-def _is_whole(path: Path) -> bool:
-    if fits_checksum(path):
+def _read(path: Path, target: Images) -> bool:
+    """Fill the target from a file, if it is there and whole."""
+    data = read_checked(path)
+    if data is not None:
+        target[:] = parse_matrix(data, path.name).reshape(target.shape)
         return True
     # Rendering that was cut short may have left a file without its checksum, but not one that differs from it.
     if has_checksum(path):
@@ -64,7 +73,10 @@ def _is_whole(path: Path) -> bool:
     return False
 
 
-def _render(collection: Collection, part: str, missing: dict[tuple[int, ...], Path], progress: Progress) -> None:
+def _render(
+    collection: Collection, part: str, missing: dict[tuple[int, ...], Path], progress: Progress
+) -> Iterator[tuple[tuple[int, ...], Images]]:
+    """Render files and write them; gives the images of each, (instances, views, categories, 2, side, side)."""
     objects = sum(map(len, missing)) * len(CATEGORIES)
     log.info("rendering %s (%s): %s objects", collection.name, part, f"{objects:,}")
     for abandoned in next(iter(missing.values())).parent.glob(".*.part"):
@@ -80,11 +92,13 @@ def _render(collection: Collection, part: str, missing: dict[tuple[int, ...], Pa
                 pictures.append(rendered)
                 done += 1
                 tell(done, objects)
-            by_instance = np.stack(pictures).reshape(len(instances), len(CATEGORIES), *pictures[0].shape)
-            _write(path, by_instance.swapaxes(1, 2).reshape(-1, *pictures[0].shape[1:]))
+            by_category = np.stack(pictures).reshape(len(instances), len(CATEGORIES), *pictures[0].shape)
+            images = by_category.swapaxes(1, 2)
+            _write(path, images.reshape(-1, *images.shape[3:]))
+            yield instances, images
 
 
-def _write(path: Path, images: np.ndarray) -> None:
+def _write(path: Path, images: Images) -> None:
     with atomic_write(path) as file:
         file.write(matrix_header(images.shape, images.dtype) + images.tobytes())
     write_checksum(path)
