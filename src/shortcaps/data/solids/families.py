@@ -15,7 +15,12 @@ Numbers = Callable[[float, float], float]
 
 
 def animal(u: Numbers, *, feet: float = 1.1) -> list[Part]:
-    """`feet`: how far to the side they stand, in half widths of the body; beyond 1 they are seen from above too."""
+    """A body on four legs, with neck, head, ears and tail.
+
+    Args:
+        u: Draws a number between two.
+        feet: How far to the side they stand, in half widths of the body; beyond 1 they are seen from above too.
+    """
     length, girth, legs = u(0.55, 0.85), u(0.24, 0.36), u(0.35, 0.7)
     grey, dark = u(0.3, 0.85), u(0.15, 0.4)
     height = legs + girth * 0.8
@@ -44,6 +49,7 @@ def animal(u: Numbers, *, feet: float = 1.1) -> list[Part]:
 
 
 def human(u: Numbers) -> list[Part]:
+    """A standing or walking figure, with an arm or two raised."""
     legs, torso, width = u(0.75, 0.95), u(0.36, 0.46), u(0.2, 0.3)
     skin, shirt, trousers = u(0.6, 0.9), u(0.2, 0.9), u(0.15, 0.7)
     stride, spread = u(-0.35, 0.35), u(0.1, 0.2)
@@ -70,6 +76,7 @@ def human(u: Numbers) -> list[Part]:
 
 
 def aeroplane(u: Numbers) -> list[Part]:
+    """A fuselage with straight or swept wings, a tail, perhaps engines and a cockpit."""
     length, radius = u(0.85, 1.15), u(0.12, 0.19)
     grey, wing_grey = u(0.45, 0.95), u(0.3, 0.9)
     sweep, span, chord = u(0, 40), u(0.75, 1.15), u(0.16, 0.28)
@@ -122,6 +129,7 @@ def aeroplane(u: Numbers) -> list[Part]:
 
 
 def wheels(positions: list[float], width: float, radius: float) -> list[Part]:
+    """A pair at each of these places along the vehicle."""
     return [
         limb((x, side * (width - 0.07), radius), (x, side * (width + 0.05), radius), radius, 0.12)
         for x in positions
@@ -130,6 +138,7 @@ def wheels(positions: list[float], width: float, radius: float) -> list[Part]:
 
 
 def lorry(u: Numbers) -> list[Part]:
+    """A cab before a box, a tank or a heap, on six wheels."""
     width, radius = u(0.27, 0.34), u(0.13, 0.17)
     load, cab = u(0.55, 0.8), u(0.2, 0.27)
     cab_grey, load_grey = u(0.2, 0.9), u(0.3, 0.95)
@@ -167,6 +176,7 @@ def lorry(u: Numbers) -> list[Part]:
 
 
 def car(u: Numbers) -> list[Part]:
+    """A body with dark windows under a roof, on four wheels."""
     length, width, radius = u(0.75, 0.95), u(0.32, 0.4), u(0.14, 0.18)
     grey, glass = u(0.25, 0.95), 0.12
     body = u(0.12, 0.17)
