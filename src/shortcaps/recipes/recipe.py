@@ -34,6 +34,7 @@ class Recipe:
         averaging: Decay of the running average of weights that is validated and kept; 0 keeps the weights themselves.
         placement: `published`: training images are moved as the paper moves them; `anywhere`: digits on a wide background (affNIST) are
             placed anywhere on it, as those of the test are. A translation in both cases, and nothing else.
+        elastic: How far training images are bent, in pixels (`data.augment.Elastic`); it never turns, scales or shears them. 0: not at all.
         weight_decay: Decoupled from the rate's gradient step (AdamW); biases, norms and thresholds are left alone. 0 is plain Adam.
         loss_settings: Settings of the loss other than its defaults.
         routing_settings: Settings of the routing other than its defaults.
@@ -46,6 +47,7 @@ class Recipe:
     loss: str
     averaging: Annotated[float, Field(ge=0, lt=1)] = 0.0
     placement: str = "published"
+    elastic: Annotated[float, Field(ge=0)] = 0.0
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     loss_settings: dict[str, float] = field(default_factory=dict)
     routing_settings: dict[str, float] = field(default_factory=dict)
@@ -70,23 +72,27 @@ class RecipeSpec:
     Attributes:
         recipe: What holds unless something below says otherwise.
         description: One line for lists and help texts.
-        by_routing: For networks with this routing, settings in place of those above.
-        by_model: For networks whose names match this pattern, settings in place of both.
+        by_data: For data sets whose names match this pattern, settings in place of those above.
+        by_routing: For networks with this routing, settings in place of those.
+        by_model: For networks whose names match this pattern, settings in place of all.
     """
 
     recipe: Recipe
     description: str = ""
+    by_data: dict[str, dict[str, Any]] = field(default_factory=dict)
     by_routing: dict[str, dict[str, Any]] = field(default_factory=dict)
     by_model: dict[str, dict[str, Any]] = field(default_factory=dict)
 
-    def resolve(self, model: str, routing: str | None) -> Recipe:
-        """The recipe for one network.
+    def resolve(self, *, data: str, model: str, routing: str | None) -> Recipe:
+        """The recipe for one network on one data set.
 
         Args:
-            model: Its name.
+            data: The name of the data set.
+            model: The name of the network.
             routing: The name of its routing, or None where it has none.
         """
-        changes = [settings for name, settings in self.by_routing.items() if name == routing]
+        changes = [settings for pattern, settings in self.by_data.items() if fnmatchcase(data, pattern)]
+        changes += [settings for name, settings in self.by_routing.items() if name == routing]
         changes += [settings for pattern, settings in self.by_model.items() if fnmatchcase(model, pattern)]
         recipe = self.recipe
         for settings in changes:
@@ -100,20 +106,18 @@ RECIPES: Registry[RecipeSpec] = Registry("recipe")
 def read_recipe(file: str | Path) -> RecipeSpec:
     """A recipe from a TOML file.
 
-    The file holds the settings of a `Recipe` and a `description`; tables `[routing.NAME]` and `[model.PATTERN]` hold what is different for
-    a routing or for networks whose names match.
+    The file holds the settings of a `Recipe` and a `description`; tables `[data.PATTERN]`, `[routing.NAME]` and `[model.PATTERN]` hold what
+    is different for data sets whose names match, for a routing, or for networks whose names match.
 
     Raises:
         RunError: The file cannot be read, or a setting makes no sense.
     """
     values = read_toml(Path(file))
     description = values.pop("description", "")
-    by_routing, by_model = values.pop("routing", {}), values.pop("model", {})
+    tables = [values.pop(name, {}) for name in ("data", "routing", "model")]
     try:
-        spec = RecipeSpec(Recipe(**values), description, by_routing, by_model)
-        for routing in by_routing:
-            spec.resolve("", routing)
-        for changes in by_model.values():
+        spec = RecipeSpec(Recipe(**values), description, *tables)
+        for changes in (changes for table in tables for changes in table.values()):
             spec.recipe.changed(changes)
     except RunError as error:
         raise RunError(f"{file}: {error}") from error

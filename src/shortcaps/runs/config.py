@@ -80,7 +80,9 @@ class ModelConfig:
 class OptimConfig:
     """How it learns."""
 
-    recipe: str = setting("fast", f"how to train: {', '.join(RECIPES.known())}, or the path of a TOML file")
+    recipe: str | None = setting(
+        None, f"how to train: {', '.join(RECIPES.known())}, or the path of a TOML file; the network's own unless given"
+    )
     epochs: Positive | None = setting(None, "instead of the recipe's")
     batch_size: Positive | None = setting(None, "instead of the recipe's; divided among the devices")
     lr: Annotated[float, Field(gt=0)] | None = setting(None, "highest learning rate, instead of the recipe's")
@@ -203,12 +205,16 @@ class TrainConfig:
         """Whether the network has a routing to choose."""
         return MODELS[self.model.name].has_routing
 
+    @property
+    def recipe_name(self) -> str:
+        """The recipe that was asked for, or the network's own."""
+        return self.optim.recipe or MODELS[self.model.name].recipe
+
     def make_recipe(self) -> Recipe:
-        """The recipe for this routing and network, with what the config says instead."""
-        spec = find_recipe(self.optim.recipe)
-        return spec.resolve(self.model.name, self.model.routing if self.has_routing else None).changed(
-            self.optim.changes
-        )
+        """The recipe for this data set, routing and network, with what the config says instead."""
+        routing = self.model.routing if self.has_routing else None
+        recipe = find_recipe(self.recipe_name).resolve(data=self.data.name, model=self.model.name, routing=routing)
+        return recipe.changed(self.optim.changes)
 
     def changed(self, **settings: Any) -> TrainConfig:
         """The same with other settings, by their names on the command line."""
