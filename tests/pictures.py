@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import zlib
+
+from PIL import Image
 
 
 def png_of(*chunks: tuple[bytes, bytes], width: int = 1, height: int = 1) -> bytes:
@@ -24,3 +27,12 @@ def short_exif() -> bytes:
 def bomb(width: int, height: int) -> bytes:
     """A small PNG file that claims, and keeps, a huge picture."""
     return png_of((b"IDAT", zlib.compress(bytes(100_000))), width=width, height=height)
+
+
+def endless_jpeg(side: int = 2000, scans: int = 4000) -> bytes:
+    """A progressive JPEG that repeats its last scan: a few bytes for each, and all blocks to go over."""
+    stream = io.BytesIO()
+    Image.new("L", (side, side), 90).save(stream, "JPEG", progressive=True)
+    whole = stream.getvalue()
+    last, end = whole.rindex(b"\xff\xda"), whole.rindex(b"\xff\xd9")
+    return whole[:end] + whole[last:end] * scans + whole[end:]

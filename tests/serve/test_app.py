@@ -24,7 +24,7 @@ from shortcaps.serve.batching import Batcher
 from shortcaps.serve.schema import Answer
 from shortcaps.training import TrainConfig, train
 from tests.pictures import bomb, short_exif
-from tests.serve.support import RUN, one, png, serving
+from tests.serve.support import RUN, one, png
 from tests.training.support import pictures
 
 testclient = pytest.importorskip("fastapi.testclient")
@@ -172,25 +172,6 @@ def test_a_failure_reaches_who_asked_and_nobody_else() -> None:
         await batcher.stop()
 
     asyncio.run(ask())
-
-
-def test_too_many_at_once_are_told_when_to_come_back() -> None:
-    import httpx
-
-    with serving("--queue", "1") as (address, _):
-
-        async def flood() -> list[httpx.Response]:
-            async with httpx.AsyncClient(timeout=30) as client:
-                return await asyncio.gather(
-                    *(client.post(f"{address}/predict", files={"image": one()}) for _ in range(30))
-                )
-
-        responses = asyncio.run(flood())
-        codes = [response.status_code for response in responses]
-        assert set(codes) == {200, 503}
-        assert all(response.headers["retry-after"] == "1" for response in responses if response.status_code == 503)
-        with httpx.Client() as client:
-            assert client.get(f"{address}/healthz").json()["status"] == "ok"
 
 
 def test_a_network_without_pose_capsules_is_not_served(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from http import HTTPStatus
 from typing import Any
 
@@ -20,6 +21,8 @@ LINGER_SECONDS = 1.0
 """Who is turned away may take so long to read why. Closing at once would reset the connection, and lose the answer."""
 MAX_LINGERING = 64
 """Of more that are turned away at one time, the connection is dropped without a word."""
+SEND_BUFFER = 65_536
+"""Bytes of answers that the kernel keeps of a connection."""
 BODY_GRACE_SECONDS = 2.0
 """The application cuts off slow uploads itself and says so; this is for bodies that nobody reads."""
 
@@ -51,6 +54,8 @@ class LimitedProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        # By itself the kernel takes megabytes that nobody reads, for each connection, and calls them sent.
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
         address = address_of(self.client)
         if self.service.connections.take(address):
             self._address = address
