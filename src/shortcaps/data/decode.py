@@ -28,7 +28,7 @@ class TooManyPixels(DataError):
 
 
 @contextmanager
-def reading(max_pixels: int = MAX_PIXELS) -> Iterator[None]:
+def reading(max_pixels: int = MAX_PIXELS, formats: tuple[str, ...] = FORMATS) -> Iterator[None]:
     """Whatever a decoder raises in here is a picture that cannot be read: a DataError, with the reason in one line."""
     from PIL import Image, UnidentifiedImageError
 
@@ -40,7 +40,7 @@ def reading(max_pixels: int = MAX_PIXELS) -> Iterator[None]:
     except DataError:
         raise
     except UnidentifiedImageError as error:
-        raise DataError("not an image") from error
+        raise DataError("not an image" + ("" if formats == FORMATS else f" in {', '.join(formats)}")) from error
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise TooManyPixels(f"more than {max_pixels / 1e6:.3g} megapixels: make it smaller") from error
     # Decoders raise what they like on damaged files (struct.error, zlib.error, KeyError…), so no list is complete.
@@ -67,7 +67,7 @@ def decode_image(
 
     # Of a file that it opened itself and cannot read, Pillow leaves the descriptor to the garbage collector.
     with (
-        reading(max_pixels),
+        reading(max_pixels, formats),
         source.open("rb") if isinstance(source, Path) else nullcontext(source) as content,
         Image.open(content, formats=formats) as opened,
     ):
