@@ -22,8 +22,9 @@ from shortcaps.serve import Limits, create_app
 from shortcaps.serve.answers import Question, answer_all
 from shortcaps.serve.batching import Batcher
 from shortcaps.serve.schema import Answer
+from shortcaps.serve.service import Service
 from shortcaps.training import TrainConfig, train
-from tests.pictures import bomb, short_exif
+from tests.pictures import bomb, endless_jpeg, short_exif
 from tests.serve.support import RUN, one, png
 from tests.training.support import pictures
 
@@ -186,3 +187,26 @@ def test_a_network_for_two_cameras_is_not_served(predictor: Predictor) -> None:
     stereo.preparation = replace(predictor.preparation, channels=2)
     with pytest.raises(RunError, match="this network takes 2 channels, and a picture has 1 or 3: it cannot be served"):
         create_app(stereo)
+
+
+def test_pictures_that_take_long_leave_the_places_of_the_others_free(predictor: Predictor) -> None:
+    """More of them than may wait, from addresses enough: who asks in between is answered, and not refused."""
+
+    async def check() -> None:
+        service = Service(predictor, Limits(queue=2, decode_seconds=0.2))
+        await service.start()
+
+        def ask(content: bytes, address: str) -> asyncio.Task[Answer]:
+            return asyncio.create_task(service.answer(content, invert=None, moves={}, details=False, address=address))
+
+        try:
+            hostile, slow = [], endless_jpeg()
+            for number in range(12):
+                hostile.append(ask(slow, f"attacker {number % 6}"))
+                assert (await ask(one(), "good")).answer == "1"
+            codes = [reason.status_code for reason in await asyncio.gather(*hostile, return_exceptions=True)]  # type: ignore[union-attr]
+            assert set(codes) == {422, 503}
+        finally:
+            await service.stop()
+
+    asyncio.run(check())

@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -42,6 +43,12 @@ def with_decoders(
     asyncio.run(run())
 
 
+async def read(decoders: Decoders, content: bytes, **asked: Any) -> torch.Tensor:
+    """As the service does it."""
+    image = await decoders.quick_image(content, **asked)
+    return await decoders.slow_image(content, **asked) if image is None else image
+
+
 def children(pid: int | None) -> list[int]:
     return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
@@ -68,7 +75,7 @@ def test_images_are_those_that_predict_sees_and_torch_is_not_loaded(preparation:
     async def check(decoders: Decoders) -> None:
         for content in pictures:
             for invert in (None, True, False):
-                image = await decoders.image(content, invert=invert, address="")
+                image = await read(decoders, content, invert=invert, address="")
                 assert torch.equal(image, predictor.read(io.BytesIO(content), invert=invert))
         for pid in (decoders.quick.process.pid, decoders.slow.process.pid):
             assert "torch" not in Path(f"/proc/{pid}/maps").read_text()
@@ -87,7 +94,7 @@ def test_what_cannot_be_read_is_refused_with_the_reason() -> None:
             (bomb(2**31 - 1, 2**31 - 1), TooManyPixels, r"more than 16\.8 megapixels"),
         ):
             with pytest.raises(kind, match=reason):
-                await decoders.image(content, invert=None, address="")
+                await read(decoders, content, invert=None, address="")
 
     with_decoders(check)
 
@@ -97,18 +104,18 @@ def test_what_takes_too_long_is_ended_and_nobody_else_waits_for_it() -> None:
 
     async def check(decoders: Decoders) -> None:
         started = time.monotonic()
-        slow = [asyncio.create_task(decoders.image(endless_jpeg(), invert=None, address="b")) for _ in range(2)]
+        slow = [asyncio.create_task(read(decoders, endless_jpeg(), invert=None, address="b")) for _ in range(2)]
         await asyncio.sleep(0.5)
         before = time.monotonic()
         for _ in range(5):
-            await decoders.image(one(), invert=None, address="a")
+            await read(decoders, one(), invert=None, address="a")
         assert time.monotonic() - before < 1.0
         assert not any(task.done() for task in slow)
         for task in slow:
             with pytest.raises(TooSlow, match=r"more work than 0\.7 seconds"):
                 await task
         assert time.monotonic() - started < 10
-        await decoders.image(one(), invert=None, address="b")
+        await read(decoders, one(), invert=None, address="b")
 
     with_decoders(check, limits=Limits(decode_seconds=0.7))
 
@@ -118,8 +125,8 @@ def test_what_takes_too_much_memory_is_a_broken_picture() -> None:
 
     async def check(decoders: Decoders) -> None:
         with pytest.raises(DataError, match="broken"):
-            await decoders.image(large, invert=None, address="a")
-        await decoders.image(one(), invert=None, address="a")
+            await read(decoders, large, invert=None, address="a")
+        await read(decoders, one(), invert=None, address="a")
 
     with_decoders(check, limits=Limits(decoder_bytes=160_000_000))
 
@@ -133,8 +140,8 @@ def test_a_decoder_that_crashes_costs_its_picture_and_is_replaced() -> None:
             else:
                 os.kill(children(process)[0], signal.SIGSEGV)
             with pytest.raises(DataError, match="its decoder crashed"):
-                await decoders.image(one(), invert=None, address="a")
-            await decoders.image(one(), invert=None, address="a")
+                await read(decoders, one(), invert=None, address="a")
+            await read(decoders, one(), invert=None, address="a")
 
     with_decoders(check)
 
@@ -146,7 +153,7 @@ def test_stopping_does_not_wait_for_a_decoder_that_hangs() -> None:
         for lane in (decoders.quick, decoders.slow):
             pids.extend([lane.process.pid or 0, *children(lane.process.pid)])
         os.kill(pids[1], signal.SIGSTOP)
-        stuck = asyncio.create_task(decoders.image(one(), invert=None, address="a"))
+        stuck = asyncio.create_task(read(decoders, one(), invert=None, address="a"))
         await asyncio.sleep(0.1)
         started = time.monotonic()
         await decoders.stop()
@@ -165,7 +172,7 @@ def test_a_decoder_that_hangs_is_killed_and_its_picture_read_by_another(monkeypa
 
     async def check(decoders: Decoders) -> None:
         os.kill(children(decoders.quick.process.pid)[0], signal.SIGSTOP)
-        await decoders.image(one(), invert=None, address="a")
+        await read(decoders, one(), invert=None, address="a")
 
     with_decoders(check)
 
@@ -184,7 +191,7 @@ def test_the_default_limits_are_enough_for_the_largest_picture() -> None:
     largest = encoded(Image.new("RGBA", (4096, 4096), (9, 99, 9, 99)), "PNG")
 
     async def check(decoders: Decoders) -> None:
-        image = await decoders.image(largest, invert=None, address="a")
+        image = await read(decoders, largest, invert=None, address="a")
         assert image.shape == (1, 28, 28)
 
     with_decoders(check)

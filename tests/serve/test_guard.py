@@ -215,6 +215,9 @@ def test_the_access_log_is_json_whatever_is_asked_for(caplog: pytest.LogCaptureF
     async def send(message: Any) -> None: ...
 
     guard = Guard(application, path="/predict", queue=Shares(1, 1), access=Access(), metrics=Metrics())
+    caplog.set_level(logging.INFO, logger="shortcaps")
+    asyncio.run(guard(scope_of(), send, send))
+    assert caplog.messages == []  # nobody has asked for it
     caplog.set_level(logging.INFO, logger="shortcaps.serve.access")
     asyncio.run(guard(scope_of('/"}\n{"status": 200'), send, send))
     line = json.loads(caplog.messages[0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import select
 import socket
+import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -232,6 +233,21 @@ def test_one_address_has_so_many_connections_and_no_more(port: int) -> None:
         more = [stack.enter_context(connected(port, "127.0.0.6")) for _ in range(LIMITS.connections_per_address)]
         assert sum(problem(rest_of(connection))[0] == 503 for connection in more) >= 3  # beyond the limit in all
     assert count(port, "connections") >= before + 4
+
+
+def test_clients_that_leave_at_once_leave_nothing_behind(port: int, caplog: pytest.LogCaptureFixture) -> None:
+    """There is no room for them, and they are gone before they could be told, with and without a reset."""
+    with ExitStack() as stack:
+        for _ in range(LIMITS.connections_per_address):
+            stack.enter_context(connected(port, "127.0.0.5"))
+        for number in range(100):
+            client = socket.create_connection(("127.0.0.1", port), source_address=("127.0.0.5", 0))
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", number % 2, 0))
+            client.close()
+    started = time.monotonic()
+    while "shortcaps_connections 1\n" not in httpx.get(f"http://127.0.0.1:{port}/metrics").text:
+        assert time.monotonic() - started < 5
+    assert caplog.messages == []
 
 
 def test_a_form_in_any_charset_stops_nobody(port: int) -> None:

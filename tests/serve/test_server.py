@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -51,7 +52,7 @@ def test_a_full_queue_a_token_and_a_clean_end(tmp_path: Path) -> None:
             assert httpx.get(f"{address}/healthz").status_code == 200  # so the head has been read
             process.terminate()
             while not refused(place.hostname or "", place.port or 80):
-                pass
+                time.sleep(0.02)
             connection.sendall(one()[50:])
             answer = connection.makefile("rb").read()
         assert answer.startswith(b"HTTP/1.1 200")

@@ -124,12 +124,8 @@ class Decoders:
         for lane in (self.quick, self.slow):
             await lane.stop()
 
-    @property
-    def alive(self) -> bool:
-        return all(lane.process.pid is not None for lane in (self.quick, self.slow))
-
-    async def image(self, content: bytes, *, invert: bool | None, address: str) -> Tensor:
-        """The image of an uploaded file, (channels, height, width).
+    async def quick_image(self, content: bytes, *, invert: bool | None, address: str) -> Tensor | None:
+        """The image of an uploaded file, (channels, height, width); None if it has to be asked of `slow_image`.
 
         Args:
             content: Of the file.
@@ -137,18 +133,22 @@ class Decoders:
             address: Whose it is; addresses take turns.
 
         Raises:
-            DataError: It cannot be read, or not within the limits.
+            DataError: It cannot be read.
             RunFault: There is no decoder.
         """
         now = time.monotonic()
         self._slow_until = {who: until for who, until in self._slow_until.items() if until > now}
-        outcome, result = Outcome.TOO_SLOW, b""
-        if address not in self._slow_until:
-            outcome, result = await self.quick.decode(content, invert, address)
+        if address in self._slow_until:
+            return None
+        outcome, result = await self.quick.decode(content, invert, address)
         if outcome == Outcome.TOO_SLOW:
             self._slow_until[address] = time.monotonic() + SLOW_ADDRESS_SECONDS
-            outcome, result = await self.slow.decode(content, invert, address)
+            return None
         return self._tensor(outcome, result)
+
+    async def slow_image(self, content: bytes, *, invert: bool | None, address: str) -> Tensor:
+        """The same for what takes longer, and for who has sent such lately."""
+        return self._tensor(*await self.slow.decode(content, invert, address))
 
     def _tensor(self, outcome: Outcome, result: bytes) -> Tensor:
         match outcome:

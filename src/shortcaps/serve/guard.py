@@ -32,6 +32,7 @@ HEADERS = [
 ]
 log = logging.getLogger("shortcaps.serve")
 access_log = logging.getLogger("shortcaps.serve.access")
+access_log.setLevel(logging.WARNING)  # requests are written down only where somebody sets it to INFO
 
 
 class Guard:

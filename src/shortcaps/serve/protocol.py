@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import socket
 from http import HTTPStatus
@@ -55,7 +56,8 @@ class LimitedProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         # By itself the kernel takes megabytes that nobody reads, for each connection, and calls them sent.
-        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
+        with contextlib.suppress(OSError):  # the client may have gone already
+            transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
         address = address_of(self.client)
         if self.service.connections.take(address):
             self._address = address
@@ -97,8 +99,10 @@ class LimitedProtocol(H11Protocol):
         head = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: application/json\r\n"
         head += f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
         self.transport.write(head.encode() + body)
-        if self.transport.can_write_eof() and not self.transport.is_closing():
+        try:
             self.transport.write_eof()
+        except OSError:  # the client has gone already
+            self.transport.abort()
         self.flow.resume_reading()  # until they close, so that what they still send does not reset the connection
 
     def shutdown(self) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-
-from torch import Tensor
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 from shortcaps.data.decode import TooManyPixels
 from shortcaps.errors import DataError, RunFault
@@ -18,6 +19,9 @@ from shortcaps.serve.refusals import Refused, busy
 from shortcaps.serve.schema import Answer
 from shortcaps.serve.shares import Shares
 
+SLOW_PLACES = 8
+"""Pictures that may wait because they take long: as many as can be decoded before their time is up."""
+
 
 class Service:
     """Answers questions about pictures, as many at a time as there are places."""
@@ -26,6 +30,7 @@ class Service:
         self.predictor, self.limits = predictor, limits
         self.metrics = Metrics()
         self.queue = Shares(limits.queue, max(1, limits.queue // 2))
+        self.slow_queue = Shares(SLOW_PLACES, SLOW_PLACES // 4)
         self.uploads = Shares(limits.upload_bytes, max(limits.body_bytes, limits.upload_bytes // 4))
         self.connections = Shares(limits.connections, limits.connections_per_address)
         self.decoders = Decoders(predictor.preparation, limits)
@@ -35,7 +40,10 @@ class Service:
         self.is_up = self.is_draining = False
         self.metrics.gauges.update(
             shortcaps_waiting=("Questions that wait for the network.", lambda: self.batcher.waiting),
-            shortcaps_in_hand=("Questions that have a place, from decoding to the answer.", lambda: self.queue.taken),
+            shortcaps_in_hand=(
+                "Questions that have a place, from decoding to the answer.",
+                lambda: self.queue.taken + self.slow_queue.taken,
+            ),
             shortcaps_connections=("Open connections.", lambda: self.connections.taken),
             shortcaps_upload_bytes=("Bytes of uploads that are held.", lambda: self.uploads.taken),
         )
@@ -69,21 +77,21 @@ class Service:
         Raises:
             Refused: There is no place, the picture cannot be used, or there is no answer in time.
         """
-        if not self.queue.take(address):
-            raise busy("queue", "too many requests are waiting: try again")
-        # The place is given back before the answer is sent: how fast somebody reads is no business of the others.
+        decoders = self.decoders
+        asked: dict[str, Any] = {"invert": invert, "address": address}
         try:
             async with asyncio.timeout(self.limits.answer_seconds):
-                image = await self._decode(content, invert, address)
-                return await self.batcher.ask(Question(image, details, moves))
+                # Places are given back before the answer is sent: how fast somebody reads is no business of the others. Nor is
+                # how long a picture takes, for which there are places apart.
+                with _place(self.queue, address):
+                    image = await decoders.quick_image(content, **asked)
+                    if image is not None:
+                        return await self.batcher.ask(Question(image, details, moves))
+                with _place(self.slow_queue, address):
+                    image = await decoders.slow_image(content, **asked)
+                    return await self.batcher.ask(Question(image, details, moves))
         except TimeoutError as error:
             raise Refused(504, "answer_time", "no answer in time: try again") from error
-        finally:
-            self.queue.give_back(address)
-
-    async def _decode(self, content: bytes, invert: bool | None, address: str) -> Tensor:
-        try:
-            return await self.decoders.image(content, invert=invert, address=address)
         except TooManyPixels as reason:
             raise Refused(413, "pixels", f"the picture is {reason}") from reason
         except TooSlow as reason:
@@ -92,3 +100,11 @@ class Service:
             raise Refused(422, "picture", f"the picture is {reason}") from reason
         except RunFault as fault:
             raise busy("decoder", f"{fault}: try again") from fault
+
+
+@contextmanager
+def _place(queue: Shares, address: str) -> Iterator[None]:
+    with queue.holding(address) as take:
+        if not take(1):
+            raise busy("queue", "too many requests are waiting: try again")
+        yield
