@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import torch
 from torch import Tensor
 
-from shortcaps.data.decode import MAX_PIXELS, decode_image
+from shortcaps.data.decode import decode_image, reading
 from shortcaps.data.folder import SUFFIXES
 from shortcaps.errors import DataError
 from shortcaps.inference.load import load, with_capsules
@@ -83,13 +83,11 @@ class Predictor:
     def class_names(self) -> tuple[str, ...]:
         return self.network.class_names
 
-    def read(self, source: Path | BinaryIO, *, invert: bool | None = None, max_pixels: int = MAX_PIXELS) -> Tensor:
+    def read(self, source: Path | BinaryIO, *, invert: bool | None = None) -> Tensor:
         """The image of a file; raises DataError where it is none."""
-        picture = decode_image(source, colour=self.preparation.colour, max_pixels=max_pixels)
-        try:
+        picture = decode_image(source, colour=self.preparation.colour)
+        with reading():
             return self.preparation(picture, invert=invert)
-        except ValueError as error:
-            raise DataError(str(error)) from error
 
     @torch.inference_mode()
     def activations(self, images: Tensor) -> Tensor:
