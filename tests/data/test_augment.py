@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from shortcaps.data.augment import BrightnessAndContrast, CentreCrop, PlaceAnywhere, RandomCrop, Shift, View
+from shortcaps.data.augment import BrightnessAndContrast, CentreCrop, Elastic, PlaceAnywhere, RandomCrop, Shift, View
 
 IMAGES = torch.randint(0, 256, (64, 2, 12, 10), dtype=torch.uint8, generator=torch.Generator().manual_seed(5))
-STEPS = [Shift(3), RandomCrop(7), CentreCrop(8), BrightnessAndContrast()]
+STEPS = [Shift(3), RandomCrop(7), CentreCrop(8), BrightnessAndContrast(), Elastic(1.0, shift=2.0)]
 
 
 def seeded(seed: int = 0) -> torch.Generator:
@@ -106,3 +106,34 @@ def test_placing_anywhere_reaches_every_edge_and_loses_no_ink() -> None:
 def test_an_image_without_ink_stays_as_it_is() -> None:
     black = torch.zeros(3, 1, 8, 8)
     assert torch.equal(PlaceAnywhere()(black, seeded()), black)
+
+
+def test_an_elastic_field_has_no_affine_part_but_is_not_nothing() -> None:
+    """No rotation, scaling, shear or shift explains any of it: least squares of the field on (1, x, y) finds zero."""
+    field = Elastic(0.7, knots=5).field(50, seeded()).double()
+    rows, columns = torch.meshgrid(*(torch.linspace(-1, 1, 5, dtype=torch.float64),) * 2, indexing="ij")
+    affine = torch.stack([torch.ones(25, dtype=torch.float64), rows.reshape(-1), columns.reshape(-1)], 1)
+    explained = torch.linalg.lstsq(affine, field.reshape(100, 25).T).solution
+    assert explained.abs().max() < 1e-6
+    # Of 25 numbers three were taken out.
+    assert field.std().item() == pytest.approx(0.7 * (22 / 25) ** 0.5, rel=0.05)
+
+
+def test_elastic_without_bending_is_a_shift_between_pixels() -> None:
+    images = torch.zeros(200, 1, 21, 21)
+    images[:, :, 10, 10] = 1
+    moved = Elastic(0.0, shift=2.0)(images, seeded())
+    assert torch.allclose(moved.sum((1, 2, 3)), torch.ones(200), atol=1e-4)
+    centre = torch.arange(21.0)
+    for axis in (2, 3):
+        place = (moved.sum((1, 5 - axis)) * centre).sum(1) - 10
+        assert place.abs().max() <= 2 + 1e-4
+        assert place.min() < -1.5 < 1.5 < place.max()
+        assert (place - place.round()).abs().max() > 0.2
+
+
+def test_elastic_of_nothing_leaves_images_and_too_few_knots_are_refused() -> None:
+    images = torch.rand(3, 2, 9, 12)
+    assert torch.allclose(Elastic(0.0)(images, seeded()), images, atol=1e-5)
+    with pytest.raises(ValueError, match="knots 2 are too few"):
+        Elastic(1.0, knots=2)

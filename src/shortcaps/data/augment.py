@@ -122,6 +122,54 @@ class PlaceAnywhere(Step):
 
 
 @dataclass(frozen=True)
+class Elastic(Step):
+    """Bends each image by a smooth random field and moves it between pixels, in one interpolation.
+
+    The field is drawn at `knots` x `knots` points and has no affine part there: what a rotation, scaling or shear of the whole image
+    could explain of it is taken out. A small part of an image may still be turned or stretched; that is what bending is.
+
+    Attributes:
+        pixels: Standard deviation of the displacement at a knot, before the affine part is taken out.
+        shift: Largest translation in each direction, in pixels, fractions as well; what comes in from outside is black.
+        knots: Points along each side at which the field is drawn; at least 3, since three numbers a line are affine.
+    """
+
+    pixels: float
+    shift: float = 0.0
+    knots: int = 4
+    needs_floats = True
+
+    def __post_init__(self) -> None:
+        if self.knots < 3:
+            raise ValueError(f"knots {self.knots} are too few: a field at fewer than 3 a side is almost all affine")
+
+    def __call__(self, images: Tensor, generator: Generator | None) -> Tensor:
+        _, _, height, width = images.shape
+        moved = torch.nn.functional.interpolate(
+            self.field(len(images), generator), (height, width), mode="bicubic", align_corners=True
+        )
+        moved = moved + (torch.rand((len(images), 2, 1, 1), generator=generator) * 2 - 1) * self.shift
+        rows, columns = torch.meshgrid(torch.arange(height) + 0.5, torch.arange(width) + 0.5, indexing="ij")
+        # grid_sample counts from -1 to 1 across the image, x before y.
+        grid = torch.stack([(columns + moved[:, 0]) * 2 / width - 1, (rows + moved[:, 1]) * 2 / height - 1], -1)
+        return torch.nn.functional.grid_sample(images, grid.to(images), padding_mode="zeros", align_corners=False)
+
+    def field(self, count: int, generator: Generator | None) -> Tensor:
+        """Displacements (count, 2, knots, knots) in pixels, x before y, without their affine part."""
+        drawn = torch.randn((count, 2, self.knots**2), generator=generator) * self.pixels
+        side = torch.linspace(-1, 1, self.knots)
+        affine = torch.stack(
+            [torch.ones(self.knots**2), side.repeat_interleave(self.knots), side.repeat(self.knots)], 1
+        )
+        basis = torch.linalg.qr(affine).Q
+        return (drawn - (drawn @ basis) @ basis.T).unflatten(2, (self.knots, self.knots))
+
+    def __str__(self) -> str:
+        moved = f", shift within {self.shift:g} px, between pixels as well" if self.shift else ""
+        return f"bent by {self.pixels:g} px{moved}"
+
+
+@dataclass(frozen=True)
 class RandomCrop(Step):
     """A square of `size` pixels from anywhere in the image."""
 
