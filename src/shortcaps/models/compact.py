@@ -49,7 +49,7 @@ class Compact:
     readout: str = "routing"
 
 
-# A wide first kernel that halves the map at once, which is where most time is saved, and a second halving two convolutions later: each
+# A wide first kernel that halves the map at once, since a map of full size costs most, and a second halving two convolutions later: each
 # position of the deepest map, a quarter of the image's side, sees 21 pixels, about a whole digit.
 _SHAPE: dict[str, Any] = {"strides": (2, 1, 2, 1), "first_kernel": 5}
 
