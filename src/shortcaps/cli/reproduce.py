@@ -112,7 +112,8 @@ def compact_command(
     from shortcaps.reproduce.grid import plan_jobs
 
     chosen = compact_cells() if cells is None else choose_cells(cells, compact_cells())
-    jobs = [] if report_only else plan_jobs(chosen, runs, seeds=seeds, **settings)
+    # The same recipe for all, also for networks that have another of their own.
+    jobs = [] if report_only else plan_jobs(chosen, runs, seeds=seeds, **{"recipe": "compact", **settings})
     _run_and_report(jobs, out, devices, write_compact, as_json)
 
 
