@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test lint check sanitize format clean
+.PHONY: run test test-slow lint check sanitize format clean
 
 $(READY): pyproject.toml setup.py constraints.txt $(wildcard src/shortcaps/kernels/*.cpp src/shortcaps/kernels/*.h)
 	$(PYTHON) -m venv $(VENV)
@@ -25,7 +25,11 @@ lint: $(READY)
 	$(BIN)/mypy
 
 check: $(READY)
-	$(BIN)/pytest -n 2 --durations 10
+	$(BIN)/pytest -n 2 -m 'not slow' --durations 10
+
+# What takes ten seconds or more each: compilers, sanitizers, several processes, peak memory.
+test-slow: $(READY)
+	$(BIN)/pytest -n 2 -m slow --durations 10
 
 # The kernels' own test program as it is shipped, for every instruction set, under sanitizers: some minutes.
 sanitize: $(READY)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from shortcaps.cli import app
+from shortcaps.cli import app, main
 from shortcaps.errors import DataError
 from shortcaps.pretrained import find_run
 from tests.data.test_folder import tree
@@ -24,6 +24,16 @@ def run(*arguments: str, expect: int = 0) -> subprocess.CompletedProcess[str]:
     result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=environment)
     assert result.returncode == expect, result.stderr
     return result
+
+
+def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[str, str]:
+    """What the command prints in this process, on both streams, when it ends with exit code 2."""
+    monkeypatch.setattr(sys, "argv", ["shortcaps", *arguments])
+    with pytest.raises(SystemExit) as exit_:
+        main()
+    assert exit_.value.code == 2
+    printed = capsys.readouterr()
+    return printed.out, printed.err
 
 
 def test_data_prepares_a_folder_and_draws_a_sheet(tmp_path: Path) -> None:
@@ -44,33 +54,41 @@ def test_what_the_package_logs_stands_beside_the_results(tmp_path: Path) -> None
     assert len(result.stdout.splitlines()) == 3
 
 
-def test_a_mistake_gets_one_line_and_exit_code_two() -> None:
+def test_a_mistake_gets_one_line_and_exit_code_two(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     result = run("data", "mnits", expect=2)
     assert result.stderr.startswith("shortcaps: unknown data set 'mnits': choose one of affnist, ")
     assert len(result.stderr.strip().splitlines()) == 1
-    assert run("data", "mnist", "solids", expect=2).stderr.startswith("shortcaps: give one data set, not 2")
-    assert (
-        run("data", "show", expect=2).stderr == "shortcaps: give one data set, not none: `shortcaps data show mnist`\n"
-    )
-
-
-def test_a_mistake_in_usage_gets_one_line_too() -> None:
     for arguments, said in (
-        (("trian",), "no such command 'trian'. Did you mean 'train'? (see `-c --help`)"),
+        (("data", "mnist", "solids"), "give one data set, not 2"),
+        (("data", "show"), "give one data set, not none: `shortcaps data show mnist`\n"),
+    ):
+        printed, line = refused(monkeypatch, capsys, *arguments)
+        assert line.startswith(f"shortcaps: {said}")
+        assert printed == ""
+
+
+def test_a_mistake_in_usage_gets_one_line_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for arguments, said in (
+        (("trian",), "no such command 'trian'. Did you mean 'train'? (see `shortcaps --help`)"),
         (("train", "--epoks", "3"), "no such option: --epoks"),
         (("train", "--epochs", "many"), "invalid value for '--epochs': "),
-        (("predict",), "missing argument 'RUN' (see `-c predict --help`)"),
+        (("predict",), "missing argument 'RUN' (see `shortcaps predict --help`)"),
         (("reproduce", "table1", "--seeds", "0"), "invalid value for '--seeds': "),
     ):
-        line = run(*arguments, expect=2).stderr
+        _, line = refused(monkeypatch, capsys, *arguments)
         assert line.startswith(f"shortcaps: {said}")
         assert line.count("\n") == 1
-    assert "Usage:" in run(expect=2).stdout
+    printed, _ = refused(monkeypatch, capsys)
+    assert "Usage:" in printed
 
 
 def test_help_fits_eighty_columns_and_has_examples() -> None:
     commands = ["data", "train", "recipe", "evaluate", "predict", "explain", "export", "serve", "bench"]
-    commands += [f"reproduce {name}" for name in ("table1", "table2", "complexity", "figures")]
+    commands += [f"reproduce {name}" for name in ("table1", "compact", "table2", "complexity", "figures")]
     for command in commands:
         text = CliRunner().invoke(app, [*command.split(), "--help"], env={"COLUMNS": "80"}).stdout
         assert f"shortcaps {command}" in text.split("Examples")[1]
@@ -101,6 +119,7 @@ def test_evaluate_looks_for_files_where_training_did(tmp_path: Path, monkeypatch
     ]
 
 
+@pytest.mark.slow
 def test_what_is_not_installed_is_named() -> None:
     def without(module: str, program: str) -> subprocess.CompletedProcess[str]:
         program = f"import sys; sys.modules[{module!r}] = None\n{program}"

@@ -65,6 +65,7 @@ def test_a_training_step_trains_and_the_backbone_has_no_capsules() -> None:
     assert output.shape == (2, 4, 8, 4, 12, 12)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the system counts no peak memory")
 def test_memory_is_that_of_the_votes_where_they_are_built() -> None:
     case = Case(batch=64, path="dense")

@@ -62,6 +62,7 @@ def test_a_kind_without_a_kernel_does_not_compile(tmp_path: Path) -> None:
     assert "not handled in switch" in result.stderr
 
 
+@pytest.mark.slow
 @HAS_COMPILER
 def test_the_kernels_run_clean_under_sanitizers(tmp_path: Path) -> None:
     objects = []

@@ -189,6 +189,7 @@ def test_every_network_compiles_whole_and_agrees_with_eager(routing: str, shortc
     assert_compiled_agrees(shortcaps.create_model(routing=routing, shortcut=shortcut, dropout=0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("routing", "shortcut"), [("fuzzy", True), ("attention", False)])
 def test_the_factored_path_compiles_whole_too(routing: str, shortcut: bool) -> None:
     assert_compiled_agrees(shortcaps.create_model(routing=routing, shortcut=shortcut, path="factored", dropout=0))
@@ -224,6 +225,7 @@ def test_every_network_exports_with_any_batch_and_agrees_with_eager(routing: str
         torch.testing.assert_close(program.module()(images), model(images), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("c++") is None and shutil.which("g++") is None, reason="Inductor needs a C++ compiler")
 def test_inductor_agrees_with_eager() -> None:
     model = shortcaps.create_model(Architecture((2, 3, 2), backbone_settings={"width": 4}), routing="fuzzy").eval()

@@ -217,6 +217,7 @@ def test_a_job_is_an_ordinary_run_in_a_process_of_its_own(job: Job, tmp_path: Pa
     assert problem.startswith("unknown data set 'nowhere'")
 
 
+@pytest.mark.slow
 def test_a_job_that_is_stopped_goes_on_from_where_it_was(job: Job, tmp_path: Path) -> None:
     """SIGTERM in the middle; the second attempt resumes, and the weights are those of a run that was never stopped."""
     long = replace(job, config=job.config.changed(epochs=80))

@@ -24,6 +24,7 @@ def start(*command: object) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("routing", ["fuzzy", "attention"])
 def test_two_processes_with_half_the_batch_have_the_gradients_of_one_with_the_whole(
     tmp_path: Path, routing: str
@@ -65,6 +66,7 @@ def assert_complete(run: Path, output: str) -> None:
     assert json.loads((run / "result.json").read_text())["test"]["images"] == 18
 
 
+@pytest.mark.slow
 def test_devices_2_trains_and_one_process_writes(tmp_path: Path) -> None:
     data, settings = pictures(tmp_path / "pictures", 12), settings_file(tmp_path, epochs=2)
     run = tmp_path / "run"
@@ -116,6 +118,7 @@ def test_two_processes_stop_together_and_go_on_to_the_same_weights(tmp_path: Pat
     assert (tmp_path / "run/model.safetensors").read_bytes() == (tmp_path / "whole/model.safetensors").read_bytes()
 
 
+@pytest.mark.slow
 def test_torchrun_trains_and_one_process_writes(tmp_path: Path) -> None:
     data, settings = pictures(tmp_path / "pictures", 12), settings_file(tmp_path, epochs=2)
     run = tmp_path / "run"
