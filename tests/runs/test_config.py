@@ -27,7 +27,7 @@ from shortcaps.runs.config import FLAGS, SECTIONS, DataConfig, OptimConfig, RunC
         ({"lr": 0}, "lr 0 should be greater than 0"),
         ({"shortcut": "no"}, "shortcut 'no' should be a valid boolean"),
         ({"network": 3}, "settings 3 should be a valid dictionary"),
-        ({"epoch": 3}, "unknown setting 'epoch': did you mean epochs? there are"),
+        ({"epoch": 3}, "unknown setting 'epoch': did you mean epochs? choose from"),
         (
             {"routing": "fuzzi"},
             "unknown routing 'fuzzi': choose one of attention, dynamic, em, fuzzy (did you mean fuzzy?)",
