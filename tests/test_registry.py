@@ -98,7 +98,7 @@ def test_a_name_is_not_given_twice_but_a_definition_may_run_again() -> None:
 
 
 def test_what_is_no_routing_or_has_no_name_is_refused() -> None:
-    with pytest.raises(TypeError, match="is no subclass of Routing"):
+    with pytest.raises(TypeError, match="is not a subclass of Routing"):
         shortcaps.register_routing(dict)  # type: ignore[type-var]
     with pytest.raises(TypeError, match=r"Nameless has no name: give it one, e\.g\. `name = 'nameless'`"):
 
