@@ -114,6 +114,6 @@ def test_what_is_not_installed_is_named() -> None:
     assert said.returncode == 1
     assert said.stderr == "shortcaps: this needs uvicorn, which is not installed: pip install 'shortcaps[all]'\n"
     said = without("filelock", "import shortcaps; shortcaps.list_datasets(); shortcaps.load_dataset('mnist')")
-    assert "DataError: keeping data sets needs filelock, which is not installed: pip install 'shortcaps" in said.stderr
+    assert "DataError: the cache needs filelock, which is not installed: pip install 'shortcaps" in said.stderr
     said = without("safetensors", "import shortcaps; shortcaps.load('mnist-baseline-fuzzy')")
     assert "loading a network needs safetensors, which is not installed: pip install 'shortcaps[use]'" in said.stderr

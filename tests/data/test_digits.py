@@ -205,7 +205,7 @@ def test_a_damaged_or_missing_affnist_file_is_named(fake: Path, tmp_path: Path) 
         load_dataset("affnist", "test", folder=tmp_path)
     (tmp_path / "test_batches").mkdir()
     (tmp_path / "test_batches/1.mat").write_bytes(matlab_file(np.zeros((2, 40, 40), np.uint8), np.zeros(2)))
-    with pytest.raises(DataError, match=r"is not complete: 2\.mat, 3\.mat"):
+    with pytest.raises(DataError, match=r"is incomplete: 2\.mat, 3\.mat"):
         load_dataset("affnist", "test", folder=tmp_path)
     (tmp_path / "test_batches/1.mat").unlink()
     (tmp_path / "test_batches").rmdir()

@@ -55,7 +55,7 @@ def test_a_source_that_is_silent_gives_way_to_the_next(
 
 def test_a_source_with_another_file_gives_way_to_the_next(tmp_path: Path, said: pytest.LogCaptureFixture) -> None:
     fetch([WANTED], [Fixed(b"something else"), Fixed(CONTENT)], tmp_path)
-    assert "has another SHA-256" in said.messages[0]
+    assert "does not match the SHA-256" in said.messages[0]
     assert (tmp_path / WANTED.name).read_bytes() == CONTENT
 
 

@@ -39,7 +39,7 @@ def test_damaged_matrices_are_named() -> None:
     data = matrix_bytes(np.arange(6), "<i4")
     for damaged, message in (
         (data[:-1], "file should hold 6 int32 but has 23 bytes"),
-        (b"\x1f\x8b\x08\0" + data[4:], "file begins with 0x88b1f, which no binary matrix file does"),
+        (b"\x1f\x8b\x08\0" + data[4:], "file begins with 0x88b1f, unlike any binary matrix file"),
         (data[:6], "file is too short"),
         (data[:4] + struct.pack("<i", 99) + data[8:], "file has a damaged header (99 dimensions)"),
     ):
@@ -182,7 +182,9 @@ def test_swapped_files_are_named(small_set: Path) -> None:
     swapped = cat.read_bytes()
     cat.write_bytes(info.read_bytes())
     info.write_bytes(swapped)
-    with pytest.raises(DataError, match=r"testing-cat.mat holds int32 .*, which is no `cat` file: were files swapped"):
+    with pytest.raises(
+        DataError, match=r"testing-cat.mat holds int32 .*, which is not a `cat` file: were files swapped"
+    ):
         load_dataset("smallnorb", "test", folder=small_set)
 
 
