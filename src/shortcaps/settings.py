@@ -15,7 +15,7 @@ from pydantic.dataclasses import dataclass
 from shortcaps.errors import RunError
 
 T = TypeVar("T")
-STRICT = pydantic.ConfigDict(strict=True, extra="forbid")
+_STRICT = pydantic.ConfigDict(strict=True, extra="forbid")
 """No conversion between strings, numbers and booleans; an unknown setting is an error."""
 
 
@@ -25,7 +25,7 @@ def checked_dataclass(cls: type[T]) -> type[T]:
 
     Bounds are annotations, e.g. `epochs: Annotated[int, Field(ge=1)]`. A mistake raises a `RunError` of one line.
     """
-    made: Any = dataclass(cls, frozen=True, config=STRICT)
+    made: Any = dataclass(cls, frozen=True, config=_STRICT)
     check = made.__init__
 
     def check_in_one_line(self: Any, *values: Any, **by_name: Any) -> None:

@@ -32,7 +32,7 @@ from shortcaps.runs.config import FLAGS, SECTIONS, DataConfig, OptimConfig, RunC
             {"routing": "fuzzi"},
             "unknown routing 'fuzzi': choose one of attention, dynamic, em, fuzzy (did you mean fuzzy?)",
         ),
-        ({"model": "cnn-23k", "routing": "em"}, "cnn-23k has no routing or shortcut to choose: leave them out"),
+        ({"model": "cnn-23k", "routing": "em"}, "cnn-23k has neither routing nor shortcut: leave them out"),
         ({"precision": "16"}, "unknown precision '16': choose one of 32-true"),
         ({"loss": "square"}, "unknown loss 'square': choose one of log-probability"),
         ({"batch_size": 9, "devices": 2}, "batch_size 9 cannot be divided among 2 devices"),

@@ -164,7 +164,7 @@ def test_damaged_and_foreign_checkpoints_are_refused_and_the_previous_one_is_use
         (run / f"checkpoint-00000020.{suffix}").write_bytes((other / f"checkpoint-00000020.{suffix}").read_bytes())
     output = finish(shortcaps("train", "--resume", run))
     assert "checkpoint-00000020.safetensors belongs to another run: not used" in output
-    assert "checkpoint-00000015.safetensors is damaged (its checksum does not fit): not used" in output
+    assert "checkpoint-00000015.safetensors is damaged (its checksum does not match): not used" in output
     assert "going on after step 10 of 20" in output
     assert_same(run, whole)
 
@@ -237,7 +237,7 @@ def test_a_run_whose_checkpoints_are_of_other_settings_is_not_begun_anew(tmp_pat
         run.write_checkpoint(Checkpoint({"weights": torch.zeros(1)}, {"step": step}), "with two processes")
     (tmp_path / "checkpoint-00000015.safetensors").write_bytes(b"damaged")
     before = sorted(tmp_path.iterdir())
-    with pytest.raises(RunError, match=r"another number of processes .*: go on as the run was begun"):
+    with pytest.raises(RunError, match=r"another number of processes .*: resume the run as it was started"):
         run.read_checkpoint("with four")
     assert sorted(tmp_path.iterdir()) == before
     for file in before:

@@ -160,7 +160,7 @@ def test_an_existing_run_is_neither_overwritten_nor_resumed_as_another(run: Path
     before = {file.name: file.read_bytes() for file in run.iterdir()}
     data = run.parent / "pictures"
     output = finish(shortcaps("train", "--data", data, "--out", run), expect=2)
-    assert "already holds a run: choose another --out, or go on with it by --resume" in output
+    assert "already holds a run: choose another --out, or continue it with --resume" in output
     output = finish(shortcaps("train", "--resume", run, "--seed", 4), expect=2)
     assert "--seed 4 is not what" in output
     assert {file.name: file.read_bytes() for file in run.iterdir()} == before

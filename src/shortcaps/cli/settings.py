@@ -59,7 +59,7 @@ def _option(name: str, default: str | None) -> Any:
     shown = default if default is not None else None if own is None or own is False else str(own)
     text = flag.field.metadata["help"]
     text = f"{text[0].upper()}{text[1:]}." + (f" [default: {shown}]" if shown else "")
-    panel = (SECTIONS[flag.section].__doc__ or "").removesuffix(".")
+    panel = (SECTIONS[flag.section].__doc__ or "").partition("\n")[0].removesuffix(".")
     return Annotated[kind | None, typer.Option(*words, help=text, show_default=False, rich_help_panel=panel)]
 
 
