@@ -42,6 +42,7 @@ class Evaluation:
     activations: Tensor
 
     def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
         return {
             "dataset": self.label,
             "images": self.count,

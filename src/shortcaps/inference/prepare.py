@@ -1,4 +1,4 @@
-"""Any picture, made into what a trained network has learned to see."""
+"""Preparation of any picture into what a trained network expects."""
 
 from __future__ import annotations
 
@@ -43,12 +43,13 @@ class Preparation:
 
     @classmethod
     def of_run(cls, manifest: Manifest) -> Preparation:
-        """As the images that a run has learned from."""
+        """The preparation for the network of a run."""
         data, network = manifest.data, manifest.network
         image_size = as_size(network["image_size"])
         return cls(data.stored_size, image_size, int(network["channels"]), data.bright_on_dark, data.centred_digits)
 
     def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
         return {
             "stored_size": list(self.stored_size),
             "image_size": list(self.image_size),
@@ -60,11 +61,20 @@ class Preparation:
 
     @property
     def colour(self) -> bool:
+        """Whether pictures keep their colours."""
         return self.channels == 3
 
     def __call__(self, picture: Picture, *, invert: bool | None = None) -> Tensor:
-        """The image of a picture. `invert`: exchange light and dark; None decides by the rim of the picture, and only for
-        networks that were trained on light strokes on black."""
+        """The image of a picture, (channels, height, width) in 0–1.
+
+        Args:
+            picture: A PIL image, grey or RGB as the network expects.
+            invert: Whether to exchange light and dark; None decides by the border of the picture, and only for networks that were
+                trained on light strokes on black.
+
+        Raises:
+            ValueError: The network takes neither grey nor colour images.
+        """
         if self.channels not in (1, 3):
             raise ValueError(f"this network takes {self.channels} channels, and a picture has 1 or 3")
         if invert is None:
