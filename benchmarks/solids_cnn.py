@@ -1,4 +1,4 @@
-"""Is `solids` learnable but not trivial? A small plain CNN, trained for four epochs, tested on instances it has not seen.
+"""Is `solids` learnable but not trivial? A small plain CNN, trained for four epochs, tested on objects it has not seen.
 
 python benchmarks/solids_cnn.py
 """
@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from shortcaps.data import SPLITS, load_dataset
+from shortcaps.inference.evaluate import evaluate
 
 EPOCHS, BATCH = 4, 128
 
@@ -32,9 +33,8 @@ for _ in range(EPOCHS):
         optimizer.step()
         schedule.step()
 
-model.eval()
 print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {EPOCHS} epochs; chance is 20 %")
-with torch.no_grad():
-    for data in (train, validation, test):
-        answers = torch.cat([model(data.view(images)) for images in data.images.split(512)]).argmax(1)
-        print(f"{data.split}: {(answers == data.labels).float().mean().item():.1%} right")
+for data in (train, validation, test):
+    found = evaluate(nn.Sequential(model, nn.Softmax(1)), data)
+    low, high = found.interval
+    print(f"{data.split}: {found.accuracy:.2%} right, by object {low:.2%} to {high:.2%}")

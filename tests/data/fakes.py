@@ -8,7 +8,7 @@ import http.server
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +18,9 @@ import pytest
 
 from shortcaps.data import DATASETS, affnist, cifar10, fashion_mnist, idx, mnist
 from shortcaps.data.fetch import Folder, WantedFile
+from shortcaps.data.solids import sets
+from shortcaps.data.solids.shapes import Part, part
+from shortcaps.data.solids.views import Views
 
 TRAIN, TEST, VALIDATION = 120, 40, 30
 
@@ -125,3 +128,18 @@ def packed(files: dict[str, bytes]) -> dict[str, bytes]:
 
 def content_hashes(images: object) -> list[str]:
     return [hashlib.sha256(np.ascontiguousarray(image).tobytes()).hexdigest() for image in images.numpy()]
+
+
+def few_solids(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rendered sets with two instances of each category to train on (one of them to validate) and one to test on, all of them boxes."""
+
+    def box(u: Callable[[float, float], float]) -> list[Part]:
+        return [part("box", (u(0.2, 1), u(0.2, 1), u(0.2, 1)), (0, 0, 0), 0.5)]
+
+    def views(random: np.random.Generator) -> Views:
+        places = np.array([[0, 0], [0, 5], [8, 0], [8, 5]])
+        return Views(places, np.zeros((4, 1), np.int64))
+
+    for name in ("SOLIDS", "SOLIDS_SMALL"):
+        few = {"training": (4, 9), "validation": (9,), "testing": (0,), "families": (box,) * 5, "views": views}
+        monkeypatch.setattr(sets, name, replace(getattr(sets, name), **few))

@@ -1,4 +1,4 @@
-"""smallNORB's format byte for byte, its splits, and the rendered stand-in that goes through the same reader."""
+"""smallNORB's format byte for byte, and its splits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from shortcaps.data import cache_folder, load_dataset, smallnorb, solids
+from shortcaps.data import cache_folder, load_dataset, smallnorb
 from shortcaps.data.norb import TEST_INSTANCES, TRAINING_INSTANCES, halve, matrix_header, parse_matrix
 from shortcaps.errors import DataError
 from tests.data.fakes import content_hashes
@@ -186,77 +186,3 @@ def test_swapped_files_are_named(small_set: Path) -> None:
         DataError, match=r"testing-cat.mat holds int32 .*, which is not a `cat` file: were files swapped"
     ):
         load_dataset("smallnorb", "test", folder=small_set)
-
-
-@pytest.mark.parametrize("shape", ["sphere", "box", "cylinder"])
-def test_rays_hit_solids_where_marching_along_them_does(shape: str) -> None:
-    inside = {
-        "sphere": lambda p: p.square().sum(-1) < 1,
-        "box": lambda p: p.abs().amax(-1) < 1,
-        "cylinder": lambda p: (p[..., :2].square().sum(-1) < 1) & (p[..., 2].abs() < 1),
-    }[shape]
-    generator = torch.Generator().manual_seed(0)
-    origin = torch.nn.functional.normalize(torch.randn(300, 3, generator=generator, dtype=torch.float64), dim=1) * 4
-    direction = torch.nn.functional.normalize(
-        torch.randn(300, 3, generator=generator, dtype=torch.float64) * 0.8 - origin, dim=1
-    )
-    distance, normal = solids.hit(shape, origin, direction)
-    steps = torch.arange(0, 8, 0.002, dtype=torch.float64)
-    within = inside(origin[:, None] + steps[:, None] * direction[:, None])
-    marched = torch.where(within.any(1), steps[within.float().argmax(1)], torch.inf)
-    hit = torch.isfinite(marched) & torch.isfinite(distance)
-    grazing = torch.isfinite(marched) != torch.isfinite(distance)
-    assert grazing.float().mean() < 0.02
-    assert hit.sum() > 100
-    assert (distance - marched)[hit].abs().max() < 0.01
-    outwards = (normal * direction).sum(-1)[hit]
-    assert (outwards < 0).all()
-
-
-@pytest.fixture
-def few_solids(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(solids, "ELEVATIONS", 1)
-    monkeypatch.setattr(solids, "AZIMUTHS", 9)
-    monkeypatch.setattr(solids, "TRAINING_INSTANCES", (4, 9))
-    monkeypatch.setattr(solids, "TEST_INSTANCES", (0,))
-    monkeypatch.setattr(solids, "SIDE", 32)
-    monkeypatch.setattr(solids.render, "__defaults__", (32,))
-    monkeypatch.setattr("shortcaps.data.norb.CROP", 12)
-
-
-def test_solids_go_through_the_same_reader_and_splits(few_solids: None) -> None:
-    progress: list[tuple[int, int]] = []
-    train = load_dataset("solids", "train", progress=lambda done, of: progress.append((done, of)))
-    assert progress[-1] == (10, 10)
-    validation, test = load_dataset("solids", "validation"), load_dataset("solids", "test")
-    assert len(train) == len(validation) == len(test) == 5 * 9 * 6
-    assert train.label == "solids (rendered), left camera"
-    assert torch.equal(train.labels[:10], torch.arange(5).repeat(2))
-    hashes = [set(content_hashes(part.images)) for part in (train, validation, test)]
-    assert not (hashes[0] & hashes[1] or hashes[0] & hashes[2] or hashes[1] & hashes[2])
-    novel = load_dataset("solids-azimuth", "test")
-    assert len(novel) == 5 * 6 * 6  # azimuths 0, 20 and 40 degrees are familiar, the other six of these nine are not
-
-
-def test_a_damaged_solids_file_is_rendered_again(few_solids: None, said: pytest.LogCaptureFixture) -> None:
-    before = load_dataset("solids", "test").images
-    file = solids.file_paths("testing")["dat"]
-    damaged = bytearray(file.read_bytes())
-    damaged[-7] ^= 4
-    for data in (file.read_bytes()[:-1], bytes(damaged)):
-        file.write_bytes(data)
-        said.clear()
-        assert torch.equal(load_dataset("solids", "test").images, before)
-        assert "rendering it again" in said.messages[0]
-
-
-def test_solids_are_the_same_every_time_and_differ_between_instances() -> None:
-    def picture(category: int, instance: int) -> torch.Tensor:
-        return solids.render(solids.build(category, instance), solids.cameras(2, 3), 32)
-
-    for category in range(5):
-        assert torch.equal(picture(category, 1), picture(category, 1))
-        assert not torch.equal(picture(category, 1), picture(category, 2))
-    pictures = picture(0, 0)
-    assert pictures.shape == (6, 2, 32, 32)
-    assert len({p.numpy().tobytes() for p in pictures.flatten(0, 1)}) == 12  # every lighting and camera differs

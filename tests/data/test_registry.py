@@ -23,17 +23,16 @@ from shortcaps.data import (
     load_dataset,
     register_dataset,
     smallnorb,
-    solids,
 )
 from shortcaps.data.cache import cache_folder, write_checksum
 from shortcaps.data.fetch import Mirror
 from shortcaps.errors import DataError
 from shortcaps.inference.predict import Predictor
 from shortcaps.inference.prepare import Preparation
-from shortcaps.reproduce.cells import choose_cells, columns
+from shortcaps.reproduce.cells import all_cells, choose_cells, columns
 from shortcaps.runs.manifest import Manifest
 from shortcaps.training import TrainConfig, train
-from tests.data.fakes import fake_cifar10, fake_mnist, forget_afterwards
+from tests.data.fakes import fake_cifar10, fake_mnist, few_solids, forget_afterwards
 from tests.data.test_folder import tree
 from tests.data.test_norb import small_matrices
 
@@ -47,11 +46,12 @@ def small_sets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_cifar10(tmp_path / "cifar10", monkeypatch)
     monkeypatch.setattr(affnist, "MIRROR", Mirror("http://127.0.0.1:9"))  # nobody listens there
     monkeypatch.setattr(smallnorb, "MIRRORS", ())
+    few_solids(monkeypatch)
     for part, kind, data in small_matrices((0, 8), (0, 10)):
-        for file in (cache_folder() / "smallnorb" / smallnorb.FILES[part][kind].name, solids.file_paths(part)[kind]):
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(data)
-            write_checksum(file)
+        file = cache_folder() / "smallnorb" / smallnorb.FILES[part][kind].name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(data)
+        write_checksum(file)
 
 
 @pytest.mark.parametrize("name", OWN)
@@ -199,8 +199,8 @@ def test_a_set_of_ones_own_can_be_looked_at_trained_on_and_used(stripes: None, t
 
 
 def test_a_stand_in_of_ones_own_has_cells_beside_the_papers(stripes: None) -> None:
-    assert columns() == ("mnist", "affnist", "smallnorb", "solids", "stripes")
-    assert len(choose_cells("*/shortcut/*/stripes")) == 8
+    assert columns() == ("mnist", "affnist", "smallnorb", "solids", "solids-small", "stripes")
+    assert len(choose_cells("*/shortcut/*/stripes", all_cells())) == 8
 
 
 def test_what_cannot_be_registered_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

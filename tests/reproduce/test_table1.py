@@ -15,9 +15,10 @@ import torch
 
 from shortcaps.errors import RunError
 from shortcaps.recipes import RECIPES
+from shortcaps.reporting.answers import StoredAnswers
 from shortcaps.reproduce import grid as grid_module
 from shortcaps.reproduce import published
-from shortcaps.reproduce.cells import PAPER_CELLS, Cell, choose_cells
+from shortcaps.reproduce.cells import PAPER_CELLS, Cell, all_cells, choose_cells
 from shortcaps.reproduce.grid import Job, Processes, plan_jobs, run_grid, run_job
 from shortcaps.reproduce.records import Record, find_record, read_records, record_of_run, write_record
 from shortcaps.reproduce.table1 import ours, sentences, write_table1
@@ -72,7 +73,7 @@ def made_up(cell: Cell, accuracy: float, seed: int = 0, recipe: str = "fast", **
 
 
 def test_the_paper_has_48_cells_and_its_best_figures_are_where_the_abstract_says() -> None:
-    assert len(published.ACCURACY) == len(PAPER_CELLS) == len(choose_cells(None)) == 48
+    assert len(published.ACCURACY) == len(PAPER_CELLS) == len(list(PAPER_CELLS)) == 48
     assert all(cell.published is not None for cell in PAPER_CELLS)
     assert sum(published.ACCURACY.values()) == pytest.approx(TOTAL_ACCURACY)
     assert sum(published.TIME_MS.values()) == pytest.approx(TOTAL_TIME)
@@ -85,14 +86,16 @@ def test_the_paper_has_48_cells_and_its_best_figures_are_where_the_abstract_says
 
 
 def test_cells_are_chosen_by_name_and_by_pattern() -> None:
-    assert choose_cells("baseline/shortcut/fuzzy/affnist") == [Cell("baseline", "shortcut", "fuzzy", "affnist")]
-    assert len(choose_cells("baseline/*/fuzzy/mnist,cnn-23k/mnist,baseline/shortcut/fuzzy/mnist")) == 3
+    assert choose_cells("baseline/shortcut/fuzzy/affnist", all_cells()) == [
+        Cell("baseline", "shortcut", "fuzzy", "affnist")
+    ]
+    assert len(choose_cells("baseline/*/fuzzy/mnist,cnn-23k/mnist,baseline/shortcut/fuzzy/mnist", all_cells())) == 3
     with pytest.raises(
         RunError, match=r"no cell is called 'baseline/shortcut/fuzy/mnist': did you mean baseline/shortcut/fuzzy/mnist"
     ):
-        choose_cells("baseline/shortcut/fuzy/mnist")
+        choose_cells("baseline/shortcut/fuzy/mnist", all_cells())
     with pytest.raises(RunError, match="names no cell"):
-        choose_cells(" , ")
+        choose_cells(" , ", all_cells())
 
 
 def in_process(job: Job, device: int, devices: int, processes: Processes) -> str | None:
@@ -103,7 +106,7 @@ def in_process(job: Job, device: int, devices: int, processes: Processes) -> str
 @pytest.fixture
 def grid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Job]:
     fake_mnist(tmp_path / "mnist", monkeypatch)
-    return plan_jobs(choose_cells("baseline/shortcut/*/mnist"), tmp_path / "runs", seeds=1, epochs=1)
+    return plan_jobs(choose_cells("baseline/shortcut/*/mnist", all_cells()), tmp_path / "runs", seeds=1, epochs=1)
 
 
 def test_a_finished_cell_leaves_a_record_with_everything_a_reader_needs(tmp_path: Path, grid: list[Job]) -> None:
@@ -111,6 +114,8 @@ def test_a_finished_cell_leaves_a_record_with_everything_a_reader_needs(tmp_path
     (record,) = read_records(tmp_path)
     assert [r.values for r in outcome.done] == [record.values]
     assert (tmp_path / "baseline-shortcut-em-mnist-seed0.json").is_file()
+    answers = StoredAnswers.read(tmp_path / "baseline-shortcut-em-mnist-seed0.npz")
+    assert answers.right.float().mean().item() == pytest.approx(record.accuracy)
     assert record.cell == grid[0].cell
     assert record.values["test_images"] == TEST
     low, high = record.values["test_accuracy_interval_95"]
@@ -175,9 +180,9 @@ def test_a_record_made_otherwise_is_not_taken_for_this_one(
 
 
 def test_a_damaged_record_is_named(tmp_path: Path) -> None:
-    file = write_record(made_up(FUZZY, 0.9), tmp_path)
+    file = write_record(made_up(FUZZY, 0.9), tmp_path / "run", tmp_path)
     file.write_text(file.read_text()[:40])
-    with pytest.raises(RunError, match=f"{file.name} is not a record of Table 1, or is damaged"):
+    with pytest.raises(RunError, match=f"{file.name} is not a record of a run, or is damaged"):
         read_records(tmp_path)
 
 
@@ -241,7 +246,7 @@ def test_the_report_sets_paper_and_ours_side_by_side_and_marks_what_is_not_the_s
         made_up(Cell("cnn-23k", None, None, "affnist"), 0.7, dataset="affnist-regenerated", epochs=1),
     ]
     for record in records:
-        write_record(record, tmp_path)
+        write_record(record, tmp_path / "run", tmp_path)
     epochs = RECIPES["fast"].recipe.epochs
     assert str(ours(records, FUZZY)) == f"99.40ˢ ± 0.14 (2 seeds), {epochs} ep."
     markdown, page = (file.read_text() for file in write_table1(read_records(tmp_path), tmp_path))
@@ -345,12 +350,12 @@ def test_records_made_under_different_conditions_are_not_averaged() -> None:
 
 
 def test_the_command_prints_records_as_json_and_refuses_what_it_does_not_know(tmp_path: Path) -> None:
-    write_record(made_up(FUZZY, 0.9), tmp_path)
+    write_record(made_up(FUZZY, 0.9), tmp_path / "run", tmp_path)
     printed = finish(shortcaps("reproduce", "table1", "--report-only", "--json", "--out", tmp_path))
     assert [record["test_accuracy"] for record in json.loads(printed)] == [0.9]
     assert (tmp_path / "report.html").is_file()
     refused = finish(shortcaps("reproduce", "table1", "--cells", "x/y", "--out", tmp_path), expect=2)
-    assert refused == "shortcaps: no cell is called 'x/y': a name is like baseline/shortcut/fuzzy/mnist\n"
+    assert refused == "shortcaps: no cell is called 'x/y': a name is like baseline/shortcut/em/mnist\n"
     assert finish(shortcaps("reproduce", "table1", "--protocol", "papr", "--out", tmp_path), expect=2).startswith(
         "shortcaps: unknown protocol 'papr'"
     )

@@ -59,7 +59,7 @@ def test_the_run_directory_holds_what_is_promised(run: Path) -> None:
     assert result["validation_error"] == min(errors)
     assert errors[result["best_epoch"] - 1] == min(errors)
     names = {file.name for file in run.iterdir() if not file.name.startswith(("checkpoint-", ".", "events"))}
-    assert names == {"config.json", "metrics.csv", "model.safetensors", "report.html", "result.json"}
+    assert names == {"answers.npz", "config.json", "metrics.csv", "model.safetensors", "report.html", "result.json"}
 
 
 def test_the_report_stands_alone_and_shows_what_is_promised(run: Path) -> None:

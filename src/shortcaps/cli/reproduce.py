@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,12 +17,21 @@ from shortcaps.data import load_dataset
 from shortcaps.errors import DataError, RunError
 from shortcaps.routing.paths import PATHS, check_path
 
+if TYPE_CHECKING:
+    from shortcaps.reproduce.grid import Job
+    from shortcaps.reproduce.records import Record
+
 reproduce = typer.Typer(
     help="Reproduce the paper's tables, analysis and figures.", no_args_is_help=True, rich_markup_mode="markdown"
 )
 app.add_typer(reproduce, name="reproduce")
 
 Out = Annotated[Path, typer.Option(help="Where results are written.")]
+Seeds = Annotated[int, typer.Option(help="Runs of each cell, with seeds 0, 1, 2 …", min=1)]
+Devices = Annotated[int, typer.Option(help="Cells that run at the same time, each on a device.", min=1)]
+Runs = Annotated[Path, typer.Option(help="Where the training runs are kept.")]
+ReportOnly = Annotated[bool, typer.Option("--report-only", help="Run nothing, write the report anew.")]
+RecordsAsJson = Annotated[bool, typer.Option("--json", help="Print the records as JSON, for scripts.")]
 
 
 def _say_where(files: tuple[Path, ...]) -> None:
@@ -51,30 +61,79 @@ Examples:
 @takes_settings(("recipe", "protocol", "epochs", "max_images"))
 def table1_command(
     cells: Annotated[str | None, typer.Option(help="Names or patterns, with commas. [default: the paper's 48]")] = None,
-    seeds: Annotated[int, typer.Option(help="Runs of each cell, with seeds 0, 1, 2 …", min=1)] = 1,
-    devices: Annotated[int, typer.Option(help="Cells that run at the same time, each on a device.", min=1)] = 1,
+    seeds: Seeds = 1,
+    devices: Devices = 1,
     out: Out = Path("results/table1"),
-    runs: Annotated[Path, typer.Option(help="Where the training runs are kept.")] = Path("runs/table1"),
-    report_only: Annotated[bool, typer.Option("--report-only", help="Run nothing, write the report anew.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the records as JSON, for scripts.")] = False,
+    runs: Runs = Path("runs/table1"),
+    report_only: ReportOnly = False,
+    as_json: RecordsAsJson = False,
+    plugin: PLUGIN = None,
+    *,
+    settings: dict[str, Any],
+) -> None:
+    from shortcaps.reproduce.cells import PAPER_CELLS, all_cells, choose_cells
+    from shortcaps.reproduce.grid import plan_jobs
+    from shortcaps.reproduce.table1 import write_table1
+
+    chosen = list(PAPER_CELLS) if cells is None else choose_cells(cells, all_cells())
+    jobs = [] if report_only else plan_jobs(chosen, runs, seeds=seeds, **settings)
+    _run_and_report(jobs, out, devices, write_table1, as_json)
+
+
+@reproduce.command(
+    "compact",
+    help="""Compact networks, each beside its plain twin and a plain CNN of its size, with paired differences.
+
+A cell is called NETWORK/DATASET, e.g. compact-23k/mnist, compact-23k-plain/mnist, cnn-23k/mnist. Every finished cell leaves a record and
+its answers to the test images; paired.json and the report are made from these alone. A stopped command goes on where it was.
+
+Examples:
+
+    shortcaps reproduce compact --cells 'compact-23k*/mnist,cnn-23k/mnist' --seeds 3
+
+    shortcaps reproduce compact --report-only
+""",
+)
+@takes_settings(("recipe", "protocol", "epochs", "max_images"))
+def compact_command(
+    cells: Annotated[str | None, typer.Option(help="Names or patterns, with commas. [default: all]")] = None,
+    seeds: Seeds = 3,
+    devices: Devices = 1,
+    out: Out = Path("results/compact"),
+    runs: Runs = Path("runs/compact"),
+    report_only: ReportOnly = False,
+    as_json: RecordsAsJson = False,
     plugin: PLUGIN = None,
     *,
     settings: dict[str, Any],
 ) -> None:
     from shortcaps.reproduce.cells import choose_cells
-    from shortcaps.reproduce.grid import check_devices, plan_jobs, run_grid
-    from shortcaps.reproduce.records import read_records
-    from shortcaps.reproduce.table1 import write_table1
+    from shortcaps.reproduce.compact import compact_cells, write_compact
+    from shortcaps.reproduce.grid import plan_jobs
 
-    chosen = choose_cells(cells)
+    chosen = compact_cells() if cells is None else choose_cells(cells, compact_cells())
+    jobs = [] if report_only else plan_jobs(chosen, runs, seeds=seeds, **settings)
+    _run_and_report(jobs, out, devices, write_compact, as_json)
+
+
+def _run_and_report(
+    jobs: Sequence[Job],
+    out: Path,
+    devices: int,
+    write: Callable[[Sequence[Record], Path], tuple[Path, ...]],
+    as_json: bool,
+) -> None:
+    """Do the jobs that have no record yet, and write the report after each and at the end."""
+    from shortcaps.reproduce.grid import check_devices, run_grid
+    from shortcaps.reproduce.records import read_records
+
     check_devices(devices)
-    jobs = plan_jobs(chosen, runs, seeds=seeds, **settings)
     out.mkdir(parents=True, exist_ok=True)
     outcome = None
-    if not report_only:
-        outcome = run_grid(jobs, out, devices=devices, finished=lambda record: write_table1(read_records(out), out))
+    if jobs:
+        outcome = run_grid(jobs, out, devices=devices, finished=lambda record: write(read_records(out), out))
     records = read_records(out)
-    written = write_table1(records, out)
+    written = write(records, out)
     if as_json:
         print(json.dumps([record.values for record in records], indent=2))
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import sys
 from collections.abc import Iterator
@@ -66,6 +67,15 @@ def fits_checksum(file: Path) -> bool:
         return sha256_of(file) == _checksum_file(file).read_text()
     except OSError:
         return False
+
+
+def read_checked(file: Path) -> bytes | None:
+    """What is in the file, or None where it is missing or no longer what was written."""
+    try:
+        data = file.read_bytes()
+        return data if hashlib.sha256(data).hexdigest() == _checksum_file(file).read_text() else None
+    except OSError:
+        return None
 
 
 def has_checksum(file: Path) -> bool:

@@ -27,9 +27,8 @@ MAGIC: dict[int, np.dtype] = {
 }
 CLASS_NAMES = ("four-legged animal", "human figure", "aeroplane", "lorry", "car")
 TRAINING_INSTANCES, TEST_INSTANCES = (4, 6, 7, 8, 9), (0, 1, 2, 3, 5)
-INSTANCES = len(TRAINING_INSTANCES + TEST_INSTANCES)
-VALIDATION_INSTANCE = 9
-"""Under the default protocol this instance of each category is kept from training."""
+VALIDATION_INSTANCES = (9,)
+"""Under the default protocol these instances of each category are kept from training."""
 CROP = 32
 CAMERAS = {"left": slice(0, 1), "right": slice(1, 2), "stereo": slice(0, 2)}
 # Hinton et al. (2018): train on a third of the viewpoints. Azimuths are stored in tens of degrees, elevations as 0 … 8.
@@ -74,11 +73,24 @@ def matrix_header(shape: tuple[int, ...], kind: np.dtype) -> bytes:
 
 @dataclass(frozen=True)
 class NorbFiles:
-    """Images (count, 2, height, width), categories (count,) and (instance, elevation, azimuth, lighting) of each."""
+    """One part of a set in smallNORB's layout.
+
+    Attributes:
+        images: (count, 2, height, width), uint8.
+        categories: (count,), indices of `CLASS_NAMES`.
+        info: (count, 4): instance of the category, elevation, azimuth, lighting.
+        validation: Instances of the training part that validate under the default protocol.
+    """
 
     images: Tensor
     categories: Tensor
     info: Tensor
+    validation: tuple[int, ...] = VALIDATION_INSTANCES
+
+    @property
+    def objects(self) -> Tensor:
+        """(count,), which object each image shows: a number for each instance of each category."""
+        return self.info[:, 0] * len(CLASS_NAMES) + self.categories
 
 
 def read_norb_files(paths: dict[str, Path]) -> NorbFiles:
@@ -164,7 +176,7 @@ def norb_dataset(
     from_test = part_of(split, protocol) == "testing"
     chosen = torch.ones(len(files.categories), dtype=torch.bool)
     if protocol == "default" and not from_test:
-        held_out = files.info[:, 0] == VALIDATION_INSTANCE
+        held_out = torch.isin(files.info[:, 0], torch.tensor(files.validation))
         chosen &= held_out if split == "validation" else ~held_out
     if viewpoint is not None:
         familiar = _is_familiar(files.info, viewpoint)
@@ -181,7 +193,7 @@ def norb_dataset(
         CLASS_NAMES,
         view=View((CentreCrop(CROP),)),
         augment=View((RandomCrop(CROP), BrightnessAndContrast())),
-        originals=(files.categories * INSTANCES + files.info[:, 0])[chosen],
+        originals=files.objects[chosen],
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
@@ -71,11 +72,18 @@ def all_cells() -> tuple[Cell, ...]:
     return (*PAPER_CELLS, *stand_ins, *compared)
 
 
-def choose_cells(words: str | None) -> list[Cell]:
-    """Cells by names or patterns (`baseline/*/fuzzy/mnist`), separated by commas; without any, the paper's 48."""
-    if words is None:
-        return list(PAPER_CELLS)
-    every = {cell.name: cell for cell in all_cells()}
+def choose_cells(words: str, cells: Iterable[Cell]) -> list[Cell]:
+    """Cells by names or patterns (`baseline/*/fuzzy/mnist`), separated by commas.
+
+    Args:
+        words: Names or patterns.
+        cells: Those there are.
+
+    Raises:
+        RunError: A word names none of them.
+    """
+    every = {cell.name: cell for cell in cells}
+    example = next(iter(every))
     chosen: dict[str, Cell] = {}
     for word in filter(None, (word.strip() for word in words.split(","))):
         found = [name for name in every if fnmatchcase(name, word)]
@@ -83,9 +91,9 @@ def choose_cells(words: str | None) -> list[Cell]:
             near = difflib.get_close_matches(word, every, 3, 0.5)
             raise RunError(
                 f"no cell is called {word!r}: "
-                + (f"did you mean {' or '.join(near)}?" if near else "a name is like baseline/shortcut/fuzzy/mnist")
+                + (f"did you mean {' or '.join(near)}?" if near else f"a name is like {example}")
             )
         chosen |= {name: every[name] for name in found}
     if not chosen:
-        raise RunError(f"--cells {words!r} names no cell: a name is like baseline/shortcut/fuzzy/mnist")
+        raise RunError(f"--cells {words!r} names no cell: a name is like {example}")
     return list(chosen.values())

@@ -1,4 +1,4 @@
-"""Runs the cells of Table 1, each in a process of its own, and goes on where it was stopped.
+"""Runs cells, each in a process of its own, and goes on where it was stopped.
 
 A cell is an ordinary training run under `runs/`, so it can be looked at, resumed and reported on like any other; its record is
 written when it has ended. What has a record is done.
@@ -160,7 +160,7 @@ def run_grid(
             return problem
         with one_at_a_time:
             record = record_of_run(job.cell, job.run, job.command)
-            file = write_record(record, out)
+            file = write_record(record, job.run, out)
             log.info("%s: %s, record %s", job, f"{record.accuracy:.2%}", file)
             done.append(record)
             try:

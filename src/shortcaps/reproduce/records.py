@@ -11,12 +11,12 @@ from typing import Any
 
 from shortcaps.data import DatasetSpec, find_spec
 from shortcaps.errors import RunError
-from shortcaps.files import write_json
+from shortcaps.files import atomic_write, write_json
 from shortcaps.recipes import find_recipe
 from shortcaps.reproduce import published
 from shortcaps.reproduce.cells import Cell
 from shortcaps.runs.config import TrainConfig
-from shortcaps.runs.directory import read_manifest
+from shortcaps.runs.directory import RunDirectory, read_manifest
 from shortcaps.runs.manifest import Manifest
 
 SETTINGS_BY_NETWORK = ("lr", "routing_settings")
@@ -126,6 +126,11 @@ class Record:
         parts = [v["network"], self.family, v["routing"], v["dataset"], f"seed{v['seed']}"]
         return "-".join(part for part in parts if part) + ".json"
 
+    @property
+    def answers_name(self) -> str:
+        """The file beside the record that holds the network's answers to the test images."""
+        return self.file_name.removesuffix(".json") + ".npz"
+
 
 NEEDED = (
     "network shortcut routing dataset protocol seed epochs recipe_epochs parameters test_accuracy test_accuracy_interval_95 "
@@ -166,7 +171,12 @@ def record_of_run(cell: Cell, run: Path, command: str) -> Record:
     )
 
 
-def write_record(record: Record, folder: Path) -> Path:
+def write_record(record: Record, run: Path, folder: Path) -> Path:
+    """Write a record, with the answers of its run beside it; returns its file."""
+    answers = RunDirectory(run).answers_file
+    if answers.is_file():  # runs of 0.1 have none
+        with atomic_write(folder / record.answers_name) as file:
+            file.write(answers.read_bytes())
     target = folder / record.file_name
     write_json(target, record.values)
     return target
@@ -183,7 +193,7 @@ def read_records(folder: Path) -> list[Record]:
         except (RunError, ValueError, KeyError, TypeError, AttributeError):
             complete = False
         if not complete:
-            raise RunError(f"{file} is not a record of Table 1, or is damaged: move it away")
+            raise RunError(f"{file} is not a record of a run, or is damaged: move it away")
         records.append(record)
     return records
 

@@ -40,7 +40,7 @@ class Checkpoint:
 
 
 class RunDirectory:
-    """Files of a run: config.json, model.safetensors, metrics.csv, checkpoint-*.safetensors, result.json, report.html."""
+    """Files of a run: config.json, model.safetensors, metrics.csv, checkpoint-*.safetensors, result.json, answers.npz, report.html."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -56,6 +56,11 @@ class RunDirectory:
     def weights_file(self) -> Path:
         """The selected weights."""
         return self.path / "model.safetensors"
+
+    @property
+    def answers_file(self) -> Path:
+        """What the selected weights answered to the test images."""
+        return self.path / "answers.npz"
 
     @property
     def last_good_file(self) -> Path:

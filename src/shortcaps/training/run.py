@@ -8,6 +8,7 @@ from pathlib import Path
 from shortcaps.environment import is_first_process
 from shortcaps.errors import RunError, RunFault
 from shortcaps.inference.evaluate import Evaluation, evaluate
+from shortcaps.reporting.answers import StoredAnswers
 from shortcaps.runs.config import TrainConfig
 from shortcaps.runs.directory import RunDirectory
 from shortcaps.training.display import Display
@@ -93,6 +94,8 @@ def _finish(trainer: Trainer) -> TrainingResult:
     model.load_state_dict(state.best)
     run.write_weights(state.best, run.weights_file)
     test = evaluate(model, trainer.test, device=trainer.fabric.device)
+    predicted = test.activations.argmax(1)
+    StoredAnswers(predicted, trainer.test.labels, trainer.test.originals).write(run.answers_file)
     result = TrainingResult(run.path, test, progress.best_epoch, progress.seconds)
     record = {
         "test": test.to_dict(),

@@ -1,0 +1,124 @@
+"""Rendered files in the cache: rendered where they are missing, each kept as soon as it is there."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from shortcaps.data.cache import cache_folder, has_checksum, only_one_process, read_checked, write_checksum
+from shortcaps.data.norb import NorbFiles, matrix_header, parse_matrix
+from shortcaps.data.registry import Progress
+from shortcaps.data.solids.collection import CATEGORIES, Collection
+from shortcaps.files import atomic_write
+
+log = logging.getLogger(__name__)
+
+SECONDS_BETWEEN_LINES = 15.0
+
+Images = NDArray[np.uint8]
+
+
+def file_paths(collection: Collection, part: str, folder: Path | None = None) -> dict[tuple[int, ...], Path]:
+    """Where the files of a part belong, by the instances that each holds."""
+    place = folder or cache_folder() / collection.name
+    return {
+        instances: place / f"{collection.name}-{collection.seed}-{part}-{instances[0]:03}-{instances[-1]:03}-dat.mat"
+        for instances in collection.files(part)
+    }
+
+
+def read_part(collection: Collection, part: str, folder: Path | None, progress: Progress) -> NorbFiles:
+    """The `training` or `testing` part of a set. Files that are missing or damaged are rendered first.
+
+    Args:
+        collection: The set.
+        part: `training` or `testing`.
+        folder: Where its files are kept, if not in the cache.
+        progress: Called with (done, of) after each object that had to be rendered.
+    """
+    paths = file_paths(collection, part, folder)
+    info = collection.info(part)
+    images = np.empty((*info.shape[:3], 2, collection.side, collection.side), np.uint8)
+    places = dict(zip(paths, np.split(images, np.cumsum([len(file) for file in paths])[:-1]), strict=True))
+    with only_one_process(next(iter(paths.values())).parent):
+        missing = {instances: path for instances, path in paths.items() if not _read(path, places[instances])}
+        if missing:
+            for instances, rendered in _render(collection, part, missing, progress):
+                places[instances][:] = rendered
+    categories = np.broadcast_to(np.arange(len(CATEGORIES)), info.shape[:3])
+    return NorbFiles(
+        torch.from_numpy(images).flatten(0, 2),
+        torch.from_numpy(categories.flatten()),
+        torch.from_numpy(info).flatten(0, 2),
+        validation=collection.validation,
+    )
+
+
+def _read(path: Path, target: Images) -> bool:
+    """Fill the target from a file, if it is there and whole."""
+    data = read_checked(path)
+    if data is not None:
+        target[:] = parse_matrix(data, path.name).reshape(target.shape)
+        return True
+    # Rendering that was cut short may have left a file without its checksum, but not one that differs from it.
+    if has_checksum(path):
+        log.warning("%s is damaged: rendering it again", path)
+    return False
+
+
+def _render(
+    collection: Collection, part: str, missing: dict[tuple[int, ...], Path], progress: Progress
+) -> Iterator[tuple[tuple[int, ...], Images]]:
+    """Render files and write them; gives the images of each, (instances, views, categories, 2, side, side)."""
+    objects = sum(map(len, missing)) * len(CATEGORIES)
+    log.info("rendering %s (%s): %s objects", collection.name, part, f"{objects:,}")
+    for abandoned in next(iter(missing.values())).parent.glob(f".{collection.name}-*.part"):
+        abandoned.unlink()  # of a process that was killed: nobody else writes here while the folder is locked
+    tell = _with_estimate(progress, f"{collection.name} ({part})")
+    done = 0
+    # numpy lets go of the interpreter while it computes, so threads share the work.
+    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+        for instances, path in missing.items():
+            wanted = [(category, instance) for instance in instances for category in CATEGORIES]
+            pictures = []
+            for rendered in pool.map(lambda which: collection.pictures(*which), wanted):
+                pictures.append(rendered)
+                done += 1
+                tell(done, objects)
+            by_category = np.stack(pictures).reshape(len(instances), len(CATEGORIES), *pictures[0].shape)
+            images = by_category.swapaxes(1, 2)
+            _write(path, images.reshape(-1, *images.shape[3:]))
+            yield instances, images
+
+
+def _write(path: Path, images: Images) -> None:
+    with atomic_write(path) as file:
+        file.write(matrix_header(images.shape, images.dtype) + images.tobytes())
+    write_checksum(path)
+
+
+def _with_estimate(progress: Progress, what: str) -> Callable[[int, int], None]:
+    """The same progress, with a line in the log every so often that says how long it will still take."""
+    started = said = time.monotonic()
+
+    def tell(done: int, of: int) -> None:
+        nonlocal said
+        progress(done, of)
+        now = time.monotonic()
+        if now - said >= SECONDS_BETWEEN_LINES and done < of:
+            said = now
+            left = (now - started) / done * (of - done)
+            log.info("rendering %s: %s of %s objects, about %s left", what, f"{done:,}", f"{of:,}", _duration(left))
+
+    return tell
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"

@@ -1,0 +1,69 @@
+"""A network's answers to a test set, kept so that networks can be compared image by image after their runs are gone."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shortcaps.errors import RunError
+from shortcaps.files import atomic_write
+
+
+@dataclass(frozen=True)
+class StoredAnswers:
+    """What a network answered.
+
+    Attributes:
+        predicted: (images,), the class it named.
+        labels: (images,), the right class.
+        originals: (images,), which digit or object each image shows; None where each shows another.
+    """
+
+    predicted: Tensor
+    labels: Tensor
+    originals: Tensor | None = None
+
+    @property
+    def right(self) -> Tensor:
+        """(images,), whether each answer was right."""
+        return self.predicted == self.labels
+
+    def write(self, file: Path) -> None:
+        """Write a compressed NumPy file, whole or not at all."""
+        arrays = {"predicted": self.predicted, "labels": self.labels}
+        if self.originals is not None:
+            arrays["originals"] = self.originals
+        content = io.BytesIO()
+        small: dict[str, Any] = {name: _small(tensor.numpy()) for name, tensor in arrays.items()}
+        np.savez_compressed(content, **small)
+        with atomic_write(file) as stream:
+            stream.write(content.getvalue())
+
+    @classmethod
+    def read(cls, file: Path) -> StoredAnswers:
+        """Read what `write` has written.
+
+        Raises:
+            RunError: The file is missing, damaged or holds something else.
+        """
+        try:
+            with np.load(file, allow_pickle=False) as stored:
+                arrays = {name: torch.from_numpy(stored[name].astype(np.int64)) for name in stored.files}
+            answers = cls(arrays["predicted"], arrays["labels"], arrays.get("originals"))
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            raise RunError(f"{file} cannot be read as the answers of a network: {error}") from error
+        if answers.predicted.ndim != 1 or answers.predicted.shape != answers.labels.shape:
+            raise RunError(f"{file} does not hold one answer for each label")
+        return answers
+
+
+def _small(values: np.ndarray) -> np.ndarray:
+    """The same whole numbers in the smallest type that holds them."""
+    return values.astype(np.min_scalar_type(int(values.max(initial=0))))

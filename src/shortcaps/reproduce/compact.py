@@ -1,0 +1,173 @@
+"""Compact networks beside their plain twins: one record for each run, and paired differences from the stored answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import mean, stdev
+
+from shortcaps.data import DATASETS
+from shortcaps.files import write_json
+from shortcaps.models import list_models
+from shortcaps.reporting.answers import StoredAnswers
+from shortcaps.reporting.paired import Answers, paired_difference
+from shortcaps.reporting.tables import Grid, write_report
+from shortcaps.reproduce.cells import Cell
+from shortcaps.reproduce.records import Record
+
+DATA = ("mnist", "affnist", "fashion-mnist", "cifar10")
+TITLE = "Compact networks beside plain ones of their size"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One network against another on the same test images, as paired.json holds it.
+
+    Attributes:
+        network: The network with capsules.
+        twin: The one without: its plain twin, or a plain CNN of its size.
+        dataset: What both were tested on.
+        accuracy: Of the network, mean over seeds, as a fraction.
+        twin_accuracy: Of the twin.
+        difference: The first minus the second.
+        difference_interval: 95 % interval of the difference: paired by image, with digits or objects as clusters, and seeds.
+        seeds: How many runs of each.
+    """
+
+    network: str
+    twin: str
+    dataset: str
+    accuracy: float
+    twin_accuracy: float
+    difference: float
+    difference_interval: tuple[float, float]
+    seeds: int
+
+    @property
+    def verdict(self) -> str:
+        """`ahead`, `behind`, or `not told apart` where the interval takes in zero."""
+        low, high = self.difference_interval
+        return "ahead" if low > 0 else "behind" if high < 0 else "not told apart"
+
+    def __str__(self) -> str:
+        low, high = (100 * bound for bound in self.difference_interval)
+        seeds = "one seed" if self.seeds == 1 else f"{self.seeds} seeds each"
+        return (
+            f"On {DATASETS[self.dataset].label} {self.network} ({self.accuracy:.2%}) is {self.verdict}"
+            f"{' from' if self.verdict == 'not told apart' else ' of'} {self.twin} ({self.twin_accuracy:.2%}): {100 * self.difference:+.2f} points, "
+            f"95 % interval {low:+.2f} to {high:+.2f}, {seeds}."
+        )
+
+
+def compact_cells() -> list[Cell]:
+    """Every compact network, its twin and the plain CNNs, on every data set they are compared on."""
+    networks = [*list_models("compact-*"), *list_models("cnn-*")]
+    return [Cell(network, None, None, dataset) for network in networks for dataset in DATA]
+
+
+def opponents(network: str) -> list[str]:
+    """What a compact network is compared with: its twin, and the plain CNN of its size where there is one."""
+    return [f"{network}-plain", *list_models(f"cnn-{network.removeprefix('compact-')}")]
+
+
+def compare(records: Sequence[Record], folder: Path) -> list[Comparison]:
+    """All comparisons that the records allow: same data, same recipe but for what it has by network, same seeds.
+
+    Args:
+        records: Of the networks.
+        folder: Where their stored answers lie.
+    """
+    found = []
+    for network in list_models("compact-*", kind="capsules"):
+        for dataset in dict.fromkeys(record.values["dataset"] for record in records):
+            for opponent in opponents(network):
+                ours, theirs = (_runs(records, name, dataset) for name in (network, opponent))
+                seeds = sorted(ours.keys() & theirs.keys())
+                if not seeds:
+                    continue
+                ours_right, theirs_right = ([_answers(runs[seed], folder) for seed in seeds] for runs in (ours, theirs))
+                originals = ours_right[0].originals
+                first = Answers.of([answers.right for answers in ours_right], originals)
+                second = Answers.of([answers.right for answers in theirs_right], originals)
+                result = paired_difference(first, second)
+                found.append(
+                    Comparison(
+                        network,
+                        opponent,
+                        dataset,
+                        float(first.accuracies.mean()),
+                        float(second.accuracies.mean()),
+                        result.difference,
+                        result.interval,
+                        len(seeds),
+                    )
+                )
+    return found
+
+
+def _runs(records: Iterable[Record], network: str, dataset: str) -> dict[int, Record]:
+    """By seed, the runs of a network that were not cut short."""
+    return {
+        record.values["seed"]: record
+        for record in records
+        if (record.values["network"], record.values["dataset"]) == (network, dataset) and not record.trial
+    }
+
+
+def _answers(record: Record, folder: Path) -> StoredAnswers:
+    return StoredAnswers.read(folder / record.answers_name)
+
+
+def accuracy_grid(records: Sequence[Record]) -> Grid:
+    """Networks down, data sets across: mean and standard deviation over seeds."""
+    datasets = list(dict.fromkeys(record.values["dataset"] for record in records))
+    networks = sorted({record.values["network"] for record in records})
+    rows = [["network", "parameters", *(DATASETS[dataset].label for dataset in datasets)]]
+    for network in networks:
+        cells, sizes = [], set()
+        for dataset in datasets:
+            runs = list(_runs(records, network, dataset).values())
+            sizes |= {run.values["parameters"] for run in runs}
+            accuracies = [100 * run.accuracy for run in runs]
+            spread = f" ± {stdev(accuracies):.2f} ({len(runs)} seeds)" if len(runs) > 1 else ""
+            cells.append(f"{mean(accuracies):.2f}{spread}" if runs else "")
+        rows.append([network, " / ".join(f"{size:,}" for size in sorted(sizes)), *cells])
+    return rows
+
+
+def paired_grid(comparisons: Iterable[Comparison]) -> Grid:
+    """A line for each comparison, in points."""
+    rows = [["data set", "network", "against", "difference", "95 % interval", "verdict", "seeds"]]
+    for c in comparisons:
+        low, high = (100 * bound for bound in c.difference_interval)
+        label = DATASETS[c.dataset].label
+        interval = f"{low:+.2f} to {high:+.2f}"
+        rows.append([label, c.network, c.twin, f"{100 * c.difference:+.2f}", interval, c.verdict, str(c.seeds)])
+    return rows
+
+
+def write_compact(records: Sequence[Record], folder: Path) -> tuple[Path, ...]:
+    """Write paired.json, report.md and report.html, from the records and the stored answers alone."""
+    comparisons = compare(records, folder)
+    write_json(folder / "paired.json", [asdict(comparison) for comparison in comparisons])
+    notes = [
+        "A twin is the same backbone with mean and linear layer instead of capsules, widened to the same number of parameters, trained by "
+        "the same recipe.",
+        "Differences are paired on the same test images; where several show one digit or object, that is the unit; the seeds count too.",
+        *dict.fromkeys(note for record in records for note in record.dataset.notes),
+    ]
+    written = write_report(
+        folder,
+        "report",
+        title=TITLE,
+        command="shortcaps reproduce compact",
+        notes=notes,
+        sentences=[str(comparison) for comparison in comparisons],
+        parts=[
+            ("Accuracy in %", accuracy_grid(records)),
+            ("Differences in points", paired_grid(comparisons)),
+            ("Commands", [["run", "command"], *([r.file_name, f"`{r.values['command']}`"] for r in records)]),
+        ],
+    )
+    return (folder / "paired.json", *written)
