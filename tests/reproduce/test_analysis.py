@@ -49,7 +49,7 @@ def test_counting_counts_additions_products_and_matrix_products() -> None:
 
 
 def test_an_operator_that_nobody_has_priced_is_not_overlooked() -> None:
-    with pytest.raises(NotImplementedError, match="nobody has said what"), CountOperations():
+    with pytest.raises(NotImplementedError, match="the cost of .* is unknown"), CountOperations():
         torch.ones(3, 3).cumsum(0)
 
 

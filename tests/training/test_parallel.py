@@ -112,7 +112,7 @@ def test_two_processes_stop_together_and_go_on_to_the_same_weights(tmp_path: Pat
     output, _ = process.communicate(timeout=60)
     assert process.returncode != 0
     assert output.count("go on with: shortcaps train --resume") == 1, output
-    assert "going on after step 4 of 6" in finish(start(sys.executable, script, "train", "--resume", tmp_path / "run"))
+    assert "resuming after step 4 of 6" in finish(start(sys.executable, script, "train", "--resume", tmp_path / "run"))
     assert (tmp_path / "run/model.safetensors").read_bytes() == (tmp_path / "whole/model.safetensors").read_bytes()
 
 

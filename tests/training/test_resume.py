@@ -127,7 +127,7 @@ def test_a_run_killed_again_and_again_ends_with_the_same_weights(
         finish(shortcaps(*arguments, patch=patch + AT_STEP.format(step=step, signal="SIGKILL")), expect=-signal.SIGKILL)
         arguments = ["train", "--resume", tmp_path / "run"]
     output = finish(shortcaps(*arguments))
-    assert "going on after step 16 of 20" in output  # the checkpoint after the last step before the kill
+    assert "resuming after step 16 of 20" in output  # the checkpoint after the last step before the kill
     assert_same(tmp_path / "run", whole)
 
 
@@ -165,7 +165,7 @@ def test_damaged_and_foreign_checkpoints_are_refused_and_the_previous_one_is_use
     output = finish(shortcaps("train", "--resume", run))
     assert "checkpoint-00000020.safetensors belongs to another run: not used" in output
     assert "checkpoint-00000015.safetensors is damaged (its checksum does not match): not used" in output
-    assert "going on after step 10 of 20" in output
+    assert "resuming after step 10 of 20" in output
     assert_same(run, whole)
 
 
@@ -207,9 +207,7 @@ def test_a_run_is_not_resumed_with_other_images(tmp_path: Path) -> None:
     next((data / "test").rglob("*.png")).unlink()
     train(config, tmp_path / "run", resume=True)  # what is tested on may change
     next((data / "val").rglob("*.png")).unlink()
-    with pytest.raises(
-        RunError, match=r"pictures \(validation\) are not those that .* was begun with: bring them back"
-    ):
+    with pytest.raises(RunError, match=r"pictures \(validation\) are not those that .* was started with: restore them"):
         train(config, tmp_path / "run", resume=True)
     said = finish(shortcaps("evaluate", tmp_path / "run"))
     assert (

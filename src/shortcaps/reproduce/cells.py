@@ -28,6 +28,7 @@ class Cell:
 
     @property
     def name(self) -> str:
+        """The name of the cell, e.g. `baseline/shortcut/fuzzy/mnist`."""
         return "/".join(part for part in (self.network, self.family, self.routing, self.dataset) if part)
 
     @property
@@ -36,7 +37,7 @@ class Cell:
         return published.ACCURACY.get((self.network, self.family or "", self.routing or "", self.dataset))
 
     def config(self, **settings: Any) -> TrainConfig:
-        """What trains this cell, with further settings by their names on the command line."""
+        """The config that trains this cell, with further settings by their names on the command line."""
         own: dict[str, Any] = {"data": self.dataset, "model": self.network}
         if self.routing is not None:
             own |= {"routing": self.routing, "shortcut": self.family != "sequential"}

@@ -24,7 +24,7 @@ SETTINGS_BY_NETWORK = ("lr", "routing_settings")
 
 
 def still_counts(dataset: str) -> bool:
-    """A test on a replica counts only until the published images are here."""
+    """Whether a test on this data set counts: one on a replica does only as long as the published images are unavailable."""
     return not find_spec(dataset).original_is_here()
 
 
@@ -51,6 +51,7 @@ class Record:
 
     @property
     def family(self) -> str | None:
+        """`shortcut` or `sequential`; None for networks without that choice."""
         shortcut = self.values["shortcut"]
         return None if shortcut is None else "shortcut" if shortcut else "sequential"
 
@@ -62,14 +63,17 @@ class Record:
 
     @property
     def accuracy(self) -> float:
+        """Test accuracy as a fraction."""
         return float(self.values["test_accuracy"])
 
     @property
     def epochs(self) -> int:
+        """Number of epochs trained."""
         return int(self.values["epochs"])
 
     @property
     def recipe(self) -> str:
+        """Name of the recipe."""
         return str(self.manifest.asked["optim"]["recipe"])
 
     @property
@@ -89,12 +93,12 @@ class Record:
 
     @property
     def is_replica(self) -> bool:
-        """Tested on images that were made anew, not on the published ones."""
+        """Whether it was tested on regenerated images, not on the published ones."""
         return self.dataset.replica_of is not None
 
     @property
     def leaky(self) -> bool:
-        """The choice of weights saw what the test is like."""
+        """Whether the choice of weights saw what the test is like."""
         return self.values["protocol"] in self.dataset.leaks
 
     @property
@@ -112,16 +116,17 @@ class Record:
 
     @property
     def shortened(self) -> bool:
-        """Fewer epochs than the paper's, or not all images."""
+        """Whether it had fewer epochs than the paper, or not all images."""
         return self.epochs < published.EPOCHS or self.max_images is not None
 
     @property
     def trial(self) -> bool:
-        """Cut short even for its own recipe: fewer epochs than it has, or not all images."""
+        """Whether it was cut short even for its own recipe: fewer epochs, or not all images."""
         return self.epochs < self.values["recipe_epochs"] or self.max_images is not None
 
     @property
     def file_name(self) -> str:
+        """The name of its file, without a folder."""
         v = self.values
         parts = [v["network"], self.family, v["routing"], v["dataset"], f"seed{v['seed']}"]
         return "-".join(part for part in parts if part) + ".json"
@@ -172,7 +177,11 @@ def record_of_run(cell: Cell, run: Path, command: str) -> Record:
 
 
 def write_record(record: Record, run: Path, folder: Path) -> Path:
-    """Write a record, with the answers of its run beside it; returns its file."""
+    """Write a record into a folder.
+
+    Returns:
+        Its file.
+    """
     answers = RunDirectory(run).answers_file
     if answers.is_file():  # runs of 0.1 have none
         with atomic_write(folder / record.answers_name) as file:
