@@ -50,7 +50,8 @@ def test_a_mistake_gets_one_line_and_exit_code_two() -> None:
     assert len(result.stderr.strip().splitlines()) == 1
     assert run("data", "mnist", "solids", expect=2).stderr.startswith("shortcaps: give one data set, not 2")
     assert (
-        run("data", "show", expect=2).stderr == "shortcaps: give one data set, not none: `shortcaps data show mnist`\n"
+        run("data", "show", expect=2).stderr
+        == "shortcaps: give one data set, not none, e.g. `shortcaps data show mnist`\n"
     )
 
 

@@ -115,7 +115,7 @@ def test_a_packed_file_is_checked_against_the_published_sum_of_the_packed_file(t
     (tmp_path / f"{WANTED.name}.gz").write_bytes(data)
     right = WantedFile(WANTED.name, packed_sha256=hashlib.sha256(data).hexdigest())
     assert Folder(tmp_path).read(right) == CONTENT
-    with pytest.raises(SourceFailed, match="another SHA-256 than the published"):
+    with pytest.raises(SourceFailed, match="does not match the SHA-256 of the published"):
         Folder(tmp_path).read(WantedFile(WANTED.name, packed_sha256="0" * 64))
 
 

@@ -133,7 +133,7 @@ def test_cameras_halving_and_crops(small_set: Path) -> None:
 def test_packed_files_must_be_the_published_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_small_set(tmp_path / "norb", packed=True)
     monkeypatch.setattr(smallnorb, "MIRRORS", ())
-    with pytest.raises(DataError, match="another SHA-256 than the published smallnorb-5x46789"):
+    with pytest.raises(DataError, match="does not match the SHA-256 of the published smallnorb-5x46789"):
         load_dataset("smallnorb", "train", folder=tmp_path / "norb")
 
 

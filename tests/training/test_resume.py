@@ -111,7 +111,7 @@ def test_a_killed_run_ends_with_the_same_weights(
         shortcaps("train", "--data", data, "--config", settings, "--out", tmp_path / "run", patch=patch), expect=code
     )
     if code > 0:
-        assert f"go on with: shortcaps train --resume {tmp_path / 'run'}" in output
+        assert f"resume with: shortcaps train --resume {tmp_path / 'run'}" in output
     assert not (tmp_path / "run" / "result.json").exists()
     finish(shortcaps("train", "--resume", tmp_path / "run"))
     assert_same(tmp_path / "run", whole)

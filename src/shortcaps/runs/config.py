@@ -19,7 +19,7 @@ from shortcaps.registry import Registry
 from shortcaps.routing import ROUTINGS
 from shortcaps.settings import checked_dataclass, read_toml, unknown_setting
 
-_Positive = Annotated[int, Field(ge=1)]
+Positive = Annotated[int, Field(ge=1)]
 PRECISIONS = ("32-true", "64-true", "bf16-mixed")
 
 
@@ -56,15 +56,15 @@ class DataConfig:
     name: str = setting(
         "mnist", f"data set ({', '.join(DATASETS.known())}), or the path of a folder of images", flag="data"
     )
-    protocol: str = setting("default", "`default` (no leaks) or `paper` (as the authors did)")
+    protocol: str = setting("default", "what training may see: default (no leaks) or paper (as the authors did)")
     folder: str | None = setting(None, "folder that already has the published files of the data set")
-    image_size: _Positive | None = setting(
+    image_size: Positive | None = setting(
         None, "side of the images in a folder of your own, in pixels (28 if not given)"
     )
     colour: bool = setting(False, "keep the colours of a folder of your own, or convert it to grey")
     skip_broken: bool = setting(False, "leave out images that cannot be read")
-    camera: str | None = setting(None, "`left`, `right` or `stereo`, for smallnorb and solids")
-    max_images: _Positive | None = setting(None, "use at most this many images of each split, for a trial run")
+    camera: str | None = setting(None, "camera: left, right or stereo, for smallnorb and solids")
+    max_images: Positive | None = setting(None, "use at most this many images of each split, for a trial run")
     options: dict[str, Any] = setting({}, "further options of the data set", flag="data_options")
 
     @property
@@ -111,8 +111,8 @@ class OptimConfig:
     """
 
     recipe: str = setting("fast", f"how to train: {', '.join(RECIPES.known())}, or the path of a TOML file")
-    epochs: _Positive | None = setting(None, "number of epochs, instead of the recipe's")
-    batch_size: _Positive | None = setting(None, "images in a step, over all devices, instead of the recipe's")
+    epochs: Positive | None = setting(None, "number of epochs, instead of the recipe's")
+    batch_size: Positive | None = setting(None, "images in a step, over all devices, instead of the recipe's")
     lr: Annotated[float, Field(gt=0)] | None = setting(None, "highest learning rate, instead of the recipe's")
     loss: str | None = setting(None, f"loss ({', '.join(LOSSES.known())}), instead of the recipe's")
     placement: str | None = setting(
@@ -139,7 +139,7 @@ class RunConfig:
     seed: int = setting(0, "seed of initial weights, order of images, augmentation and dropout")
     precision: str = setting("32-true", f"precision: {', '.join(PRECISIONS)}")
     compile: bool = setting(False, "compile the network first, which takes a minute, for faster steps")
-    devices: _Positive = setting(1, "number of processes, each with its own device")
+    devices: Positive = setting(1, "number of processes, each with its own device")
 
 
 SECTIONS: dict[str, type[Any]] = {"data": DataConfig, "model": ModelConfig, "optim": OptimConfig, "run": RunConfig}
