@@ -38,7 +38,7 @@ def evaluate_command(
     ] = None,
     split: Annotated[str, typer.Option(help=f"One of {', '.join(SPLITS)}.")] = "test",
     protocol: Annotated[
-        str | None, typer.Option(help="What training was allowed to see. [default: the run's]", show_default=False)
+        str | None, typer.Option(help="Protocol: default or paper. [default: the run's]", show_default=False)
     ] = None,
     viewpoints: Annotated[
         str | None, typer.Option(help="Viewpoints: novel or familiar, for sets that divide them.")

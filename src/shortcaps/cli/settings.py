@@ -56,7 +56,9 @@ def _option(name: str, default: str | None) -> Any:
     spelled = name.replace("_", "-")
     words = [_PAIRS.get(name, f"--{spelled}/--no-{spelled}" if kind is bool else f"--{spelled}")]
     own = flag.field.default
-    shown = default if default is not None else None if own is None or own is False else str(own)
+    shown = (
+        default if default is not None else None if own is None or own is False else "on" if own is True else str(own)
+    )
     text = flag.field.metadata["help"]
     text = f"{text[0].upper()}{text[1:]}." + (f" [default: {shown}]" if shown else "")
     panel = (SECTIONS[flag.section].__doc__ or "").partition("\n")[0].removesuffix(".")
