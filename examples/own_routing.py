@@ -9,6 +9,7 @@ This file is a plug-in as well, so the command line takes it:
 """
 
 import json
+import socket
 import subprocess
 import sys
 import tempfile
@@ -84,8 +85,11 @@ def draw_pictures(root: Path, size: int = 20) -> None:
                 Image.fromarray(picture.astype(np.uint8)).save(folder / f"{number}.png")
 
 
-def ask_the_server(run: Path, picture: Path, port: int = 8765) -> str:
+def ask_the_server(run: Path, picture: Path) -> str:
     """Start `shortcaps serve` with this file as its plug-in, and ask it what a picture shows."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
     command = [sys.executable, "-m", "shortcaps", "serve", "--plugin", __file__, str(run), "--port", str(port)]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     address = f"http://127.0.0.1:{port}/predict"
@@ -94,7 +98,7 @@ def ask_the_server(run: Path, picture: Path, port: int = 8765) -> str:
         for _ in range(300):
             try:
                 with urllib.request.urlopen(question) as answer:
-                    return str(json.load(answer)["class"])
+                    return str(json.load(answer)["answer"])
             except urllib.error.URLError:
                 time.sleep(0.2)
         raise TimeoutError("the server did not answer")

@@ -12,8 +12,15 @@ import pytest
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
-@pytest.mark.parametrize("name", ["route_votes.py", "capsule_head.py"])
-def test_an_example_runs(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("route_votes.py", ""),
+        ("capsule_head.py", ""),
+        ("own_routing.py", "the server takes a picture of a disc for: disc"),
+    ],
+)
+def test_an_example_runs(name: str, says: str, tmp_path: Path) -> None:
     said = subprocess.run(
         [sys.executable, EXAMPLES / name],
         cwd=tmp_path,
@@ -23,3 +30,4 @@ def test_an_example_runs(name: str, tmp_path: Path) -> None:
     )
     assert said.returncode == 0, said.stderr
     assert said.stdout
+    assert says in said.stdout

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from shortcaps.data.augment import BrightnessAndContrast, CentreCrop, PlaceAnywhere, RandomCrop, Shift, View
+from shortcaps.data.augment import BrightnessAndContrast, CentreCrop, Elastic, PlaceAnywhere, RandomCrop, Shift, View
 
 IMAGES = torch.randint(0, 256, (64, 2, 12, 10), dtype=torch.uint8, generator=torch.Generator().manual_seed(5))
 STEPS = [Shift(3), RandomCrop(7), CentreCrop(8), BrightnessAndContrast()]
@@ -106,3 +106,35 @@ def test_placing_anywhere_reaches_every_edge_and_loses_no_ink() -> None:
 def test_an_image_without_ink_stays_as_it_is() -> None:
     black = torch.zeros(3, 1, 8, 8)
     assert torch.equal(PlaceAnywhere()(black, seeded()), black)
+
+
+def test_an_elastic_deformation_has_no_affine_part_and_bends_as_far_as_it_says() -> None:
+    field = Elastic(2.0).displacements(200, 24, 30, torch.Generator().manual_seed(0))
+    assert 1.0 < field.std().item() < 2.0
+    down, right = torch.meshgrid(torch.linspace(-1, 1, 24), torch.linspace(-1, 1, 30), indexing="ij")
+    for part in (torch.ones(24, 30), down, right):
+        assert (field * part).mean((2, 3)).abs().max().item() < 1e-5, (
+            "nothing is moved, turned, scaled or sheared as a whole"
+        )
+
+
+def test_an_elastic_deformation_fetches_values_from_where_it_says() -> None:
+    """Shown images whose values are their own coordinates, it gives the displacements back."""
+    size = 41
+    across = torch.linspace(0, 1, size).expand(50, 1, size, size)
+    images = torch.cat([across.transpose(2, 3), across], 1)
+    step = Elastic(1.0)
+    bent = step(images, torch.Generator().manual_seed(3))
+    field = step.displacements(50, size, size, torch.Generator().manual_seed(3))
+    inner = (..., slice(8, -8), slice(8, -8))  # where no black comes in from outside
+    torch.testing.assert_close(((bent - images) * (size - 1))[inner], field[inner], rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(Elastic(0.0)(images, torch.Generator()), images, rtol=0, atol=1e-5)
+
+
+def test_an_elastic_deformation_keeps_floats_in_their_range_and_is_said() -> None:
+    images = torch.randint(256, (4, 1, 28, 28), dtype=torch.uint8)
+    view = View((Elastic(0.7), Shift(2)))
+    seen = view(images, torch.Generator().manual_seed(0))
+    assert seen.dtype == torch.float32
+    assert 0 <= seen.min() <= seen.max() <= 1
+    assert str(view) == "bent by 0.7 px, nothing affine, shift within 2 px"

@@ -15,6 +15,7 @@ from shortcaps.data import load_dataset
 from shortcaps.data.sheet import contact_sheet
 from shortcaps.errors import DataError
 from tests.data.fakes import content_hashes
+from tests.pictures import short_exif
 
 
 def picture(file: Path, seed: int, size: tuple[int, int] = (20, 16), mode: str = "RGB") -> None:
@@ -83,6 +84,19 @@ def test_broken_files_are_listed_together_and_can_be_skipped(tmp_path: Path, sai
     assert len(load_dataset(tmp_path, "train", skip_broken=True)) == 12
     assert "2 images" in said.messages[0]
     assert "text.png" in said.messages[0]
+
+
+def test_what_raises_anything_at_all_can_be_skipped(tmp_path: Path) -> None:
+    """A decoder's struct.error, and a file that the disk does not give."""
+    tree(tmp_path, 6)
+    (tmp_path / "cats/exif.png").write_bytes(short_exif())
+    (tmp_path / "dogs/unreadable.png").symlink_to("/proc/self/mem")
+    whole = sum(len(load_dataset(tmp_path, split, skip_broken=True)) for split in ("train", "validation", "test"))
+    assert whole == 3 * 6
+    with pytest.raises(
+        DataError, match=r"cannot be used; remove them or use --skip-broken:\n(.|\n)*unreadable.png: broken"
+    ):
+        load_dataset(tmp_path, "train")
 
 
 def huge_png(width: int, height: int) -> bytes:

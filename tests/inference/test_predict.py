@@ -17,6 +17,7 @@ from shortcaps.errors import DataError
 from shortcaps.inference.predict import Predictor, find_pictures
 from shortcaps.inference.prepare import Preparation
 from shortcaps.pretrained import pretrained_names
+from tests.pictures import short_exif
 from tests.test_cli import run
 
 RUN = "mnist-baseline-fuzzy"
@@ -88,7 +89,7 @@ def test_other_networks_see_pictures_as_their_training_showed_them() -> None:
     assert colour(Image.new("RGB", (50, 30), "red"))[:, 0, 0].tolist() == [1, 0, 0]
     shifted = Preparation((40, 40), (40, 40), 1, bright_on_dark=True, digits=True)
     assert shifted(draw().convert("L")).shape == (1, 40, 40)
-    with pytest.raises(ValueError, match="takes 2 channels"):
+    with pytest.raises(DataError, match="takes 2 channels"):
         Preparation((48, 48), (32, 32), 2, bright_on_dark=False, digits=False)(picture)
 
 
@@ -112,6 +113,41 @@ def test_batches_keep_their_order_around_what_is_broken(predictor: Predictor, tm
     found = list(predictor.predict(sources, batch_size=3))
     assert [prediction.source for prediction in found] == [str(n) for n in range(8)]
     assert [prediction.problem for prediction in found] == ["not an image" if n % 3 == 0 else None for n in range(8)]
+
+
+def test_whatever_a_decoder_raises_costs_that_picture_and_no_other(predictor: Predictor, tmp_path: Path) -> None:
+    """An eXIf chunk of four bytes makes Pillow raise struct.error, which is no kind of OSError or ValueError."""
+    stream = io.BytesIO()
+    draw().save(stream, "PNG")
+    found = list(predictor.predict([("good", stream.getvalue()), ("bad", short_exif()), ("good", stream.getvalue())]))
+    assert [prediction.answer for prediction in found] == ["1", None, "1"]
+    assert found[1].problem is not None
+    assert found[1].problem.startswith("broken (")
+    draw().save(tmp_path / "good.png")
+    (tmp_path / "exif.png").write_bytes(short_exif())
+    result = run("predict", RUN, str(tmp_path), "--json", expect=1)
+    assert [answer.get("class") for answer in json.loads(result.stdout)] == [None, "1"]
+    assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "failure", [KeyError("tile"), MemoryError(), RuntimeError("two\nlines"), RecursionError("deep")]
+)
+def test_a_failure_of_any_kind_is_one_line(
+    predictor: Predictor, monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise failure
+
+    stream = io.BytesIO()
+    draw().save(stream, "PNG")
+    for place in ("PIL.ImageOps.exif_transpose", "shortcaps.inference.pixels.rim_of"):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, fail)
+            (found,) = predictor.predict([("picture", stream.getvalue())])
+        assert found.problem is not None
+        assert found.problem.startswith("broken (")
+        assert "\n" not in found.problem
 
 
 def test_predict_prints_a_table_json_or_csv_and_goes_on_after_a_broken_picture(tmp_path: Path) -> None:

@@ -51,16 +51,23 @@ def test_a_routing_or_network_gets_what_the_recipe_has_for_it_unless_somebody_as
 
 def test_entries_add_to_tables_and_replace_all_else(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
-    file.write_text(
-        (FOLDER / "fast.toml").read_text()
-        + '\n[model."compact-*"]\nepochs = 3\nrouting_settings = { softness = 3.0 }\nloss-settings = {}\n'.replace(
-            "loss-settings = {}\n", ""
-        )
-    )
+    entries = """
+[data."*mnist"]
+epochs = 7
+elastic = 0.5
+
+[model."compact-*"]
+epochs = 3
+routing_settings = { softness = 3.0 }
+"""
+    file.write_text((FOLDER / "fast.toml").read_text() + entries)
     spec = find_recipe(str(file))
-    assert spec.resolve("compact-23k", "fuzzy").routing_settings == {"sharpness": 4.0, "softness": 3.0}
-    assert spec.resolve("compact-23k", "fuzzy").epochs == 3
-    assert spec.resolve("baseline", "fuzzy").routing_settings == {"sharpness": 4.0}
+    compact = spec.resolve(data="mnist", model="compact-23k", routing="fuzzy")
+    assert compact.routing_settings == {"sharpness": 4.0, "softness": 3.0}
+    assert (compact.epochs, compact.elastic) == (3, 0.5), "the network's entry comes after the data set's"
+    baseline = spec.resolve(data="fashion-mnist", model="baseline", routing="fuzzy")
+    assert (baseline.epochs, baseline.routing_settings) == (7, {"sharpness": 4.0})
+    assert spec.resolve(data="solids", model="baseline", routing="fuzzy").epochs == 12
     assert recipe_for(recipe=str(file), epochs=5).epochs == 5
 
 

@@ -66,6 +66,7 @@ def test_the_config_of_an_old_run_is_read_as_a_new_one() -> None:
         batch_size=24,
         seed=5,
         image_size=20,
+        recipe="fast",
         network={"capsule_channels": [2, 3, 2], "backbone_settings": {"width": 4}},
     )
     assert manifest.recipe == manifest.train.make_recipe()

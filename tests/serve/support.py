@@ -11,6 +11,8 @@ from contextlib import contextmanager
 
 from PIL import Image
 
+from tests.inference.test_predict import draw
+
 RUN = "mnist-baseline-fuzzy"
 
 
@@ -28,7 +30,14 @@ def serving(*options: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
             process.terminate()
 
 
-def png(size: int = 28, colour: int = 0) -> bytes:
+def png(size: int = 28, colour: int = 0, kind: str = "PNG") -> bytes:
     stream = io.BytesIO()
-    Image.new("L", (size, size), colour).save(stream, "PNG")
+    Image.new("L", (size, size), colour).save(stream, kind)
+    return stream.getvalue()
+
+
+def one() -> bytes:
+    """A drawn one, as PNG."""
+    stream = io.BytesIO()
+    draw().save(stream, "PNG")
     return stream.getvalue()

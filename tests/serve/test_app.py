@@ -8,11 +8,9 @@ import copy
 import io
 import random
 import time
-import zlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -21,12 +19,13 @@ from PIL import Image
 from shortcaps.errors import RunError
 from shortcaps.inference.predict import Predictor
 from shortcaps.serve import Limits, create_app
-from shortcaps.serve.app import Answer, Question, answer_all
+from shortcaps.serve.answers import Question, answer_all
 from shortcaps.serve.batching import Batcher
-from shortcaps.serve.guard import Guard
+from shortcaps.serve.schema import Answer
+from shortcaps.serve.service import Service
 from shortcaps.training import TrainConfig, train
-from tests.inference.test_predict import draw
-from tests.serve.support import RUN, png, serving
+from tests.pictures import bomb, endless_jpeg, short_exif
+from tests.serve.support import RUN, one, png
 from tests.training.support import pictures
 
 testclient = pytest.importorskip("fastapi.testclient")
@@ -40,14 +39,8 @@ def predictor() -> Predictor:
 @pytest.fixture(scope="module")
 def client(predictor: Predictor) -> Iterator[object]:
     app = create_app(predictor, Limits(body_bytes=300_000, pixels=1_000_000))
-    with testclient.TestClient(app, raise_server_exceptions=False) as client:
+    with testclient.TestClient(app, "http://127.0.0.1", raise_server_exceptions=False) as client:
         yield client
-
-
-def one() -> bytes:
-    stream = io.BytesIO()
-    draw().save(stream, "PNG")
-    return stream.getvalue()
 
 
 def test_a_picture_is_recognised_whichever_way_it_comes(client) -> None:  # type: ignore[no-untyped-def]
@@ -86,21 +79,6 @@ def test_page_health_and_description(client) -> None:  # type: ignore[no-untyped
     assert client.get("/nothing").status_code == 404
 
 
-def bomb(width: int, height: int) -> bytes:
-    """A small PNG file that claims, and keeps, a huge picture."""
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return len(data).to_bytes(4, "big") + kind + data + zlib.crc32(kind + data).to_bytes(4, "big")
-
-    header = width.to_bytes(4, "big") + height.to_bytes(4, "big") + bytes([8, 0, 0, 0, 0])
-    return (
-        b"\x89PNG\r\n\x1a\n"
-        + chunk(b"IHDR", header)
-        + chunk(b"IDAT", zlib.compress(bytes(100_000)))
-        + chunk(b"IEND", b"")
-    )
-
-
 @pytest.mark.parametrize(
     ("request_of", "status", "reason"),
     [
@@ -109,6 +87,9 @@ def bomb(width: int, height: int) -> bytes:
         ({"files": {"image": b"not a picture"}}, 422, "the picture is not an image"),
         ({"files": {"picture": b"x"}}, 422, "no file called 'image'"),
         ({"files": {"image": png()[:40]}}, 422, "the picture is "),
+        ({"files": {"image": short_exif()}}, 422, "the picture is broken (unpack requires a buffer of 4 bytes)"),
+        ({"files": {"image": png(kind="GIF")}}, 422, "the picture is not an image"),
+        ({"files": {"image": png(kind="BMP")}}, 422, "the picture is not an image"),
         ({"json": {"image": "%%%"}}, 422, "'image' is not base64"),
         ({"json": [1, 2]}, 422, "no text called 'image'"),
         ({"content": b"{", "headers": {"Content-Type": "application/json"}}, 400, "not JSON"),
@@ -194,69 +175,6 @@ def test_a_failure_reaches_who_asked_and_nobody_else() -> None:
     asyncio.run(ask())
 
 
-def test_what_is_beyond_the_limit_is_refused_unread_and_the_rest_is_served() -> None:
-    """Two questions in hand, one too many: it gets its 503 without the application seeing it, and the place is given back."""
-    seen: list[str] = []
-
-    async def check() -> None:
-        release = asyncio.Event()
-
-        async def application(scope: Any, receive: Any, send: Any) -> None:
-            seen.append(scope["path"])
-            if scope["path"] == "/predict":
-                await release.wait()
-            await send({"type": "http.response.start", "status": 200, "headers": []})
-            await send({"type": "http.response.body", "body": b""})
-
-        guard = Guard(application, path="/predict", most=2)
-
-        async def ask(path: str = "/predict") -> dict[str, Any]:
-            sent: list[dict[str, Any]] = []
-
-            async def send(message: Any) -> None:
-                sent.append(dict(message))
-
-            async def receive() -> Any:
-                raise AssertionError("nobody reads a body here")
-
-            await guard({"type": "http", "path": path, "method": "POST"}, receive, send)
-            return {"status": sent[0]["status"], **{k.decode(): v.decode() for k, v in sent[0]["headers"]}}
-
-        waiting = [asyncio.create_task(ask()) for _ in range(2)]
-        await asyncio.sleep(0)
-        refused, other = await asyncio.gather(ask(), ask("/healthz"))
-        assert refused["status"] == 503
-        assert refused["retry-after"] == "1"
-        assert other["status"] == 200
-        assert seen == ["/predict", "/predict", "/healthz"]
-        release.set()
-        for answer in await asyncio.gather(*waiting):
-            assert answer["status"] == 200
-            assert answer["x-content-type-options"] == "nosniff"
-        assert (await ask())["status"] == 200
-
-    asyncio.run(check())
-
-
-def test_too_many_at_once_are_told_when_to_come_back() -> None:
-    import httpx
-
-    with serving("--queue", "1") as (address, _):
-
-        async def flood() -> list[httpx.Response]:
-            async with httpx.AsyncClient(timeout=30) as client:
-                return await asyncio.gather(
-                    *(client.post(f"{address}/predict", files={"image": one()}) for _ in range(30))
-                )
-
-        responses = asyncio.run(flood())
-        codes = [response.status_code for response in responses]
-        assert set(codes) == {200, 503}
-        assert all(response.headers["retry-after"] == "1" for response in responses if response.status_code == 503)
-        with httpx.Client() as client:
-            assert client.get(f"{address}/healthz").json()["status"] == "ok"
-
-
 def test_a_network_without_pose_capsules_is_not_served(tmp_path: Path) -> None:
     data = pictures(tmp_path / "pictures", per_class=6)
     train(TrainConfig.of(data=str(data), model="cnn-23k", epochs=1, image_size=20), tmp_path / "run")
@@ -269,3 +187,26 @@ def test_a_network_for_two_cameras_is_not_served(predictor: Predictor) -> None:
     stereo.preparation = replace(predictor.preparation, channels=2)
     with pytest.raises(RunError, match="this network takes 2 channels, and a picture has 1 or 3: it cannot be served"):
         create_app(stereo)
+
+
+def test_pictures_that_take_long_leave_the_places_of_the_others_free(predictor: Predictor) -> None:
+    """More of them than may wait, from addresses enough: who asks in between is answered, and not refused."""
+
+    async def check() -> None:
+        service = Service(predictor, Limits(queue=2, decode_seconds=0.2))
+        await service.start()
+
+        def ask(content: bytes, address: str) -> asyncio.Task[Answer]:
+            return asyncio.create_task(service.answer(content, invert=None, moves={}, details=False, address=address))
+
+        try:
+            hostile, slow = [], endless_jpeg()
+            for number in range(12):
+                hostile.append(ask(slow, f"attacker {number % 6}"))
+                assert (await ask(one(), "good")).answer == "1"
+            codes = [reason.status_code for reason in await asyncio.gather(*hostile, return_exceptions=True)]  # type: ignore[union-attr]
+            assert set(codes) == {422, 503}
+        finally:
+            await service.stop()
+
+    asyncio.run(check())

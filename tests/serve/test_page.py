@@ -33,9 +33,15 @@ THREE = [(0.32, 0.27), (0.42, 0.19), (0.56, 0.18), (0.66, 0.26), (0.66, 0.38), (
 THREE += [(0.69, 0.58), (0.70, 0.71), (0.60, 0.81), (0.45, 0.83), (0.32, 0.76)]
 
 
+TOKEN = "a-word-of-sixteen-letters"
+
+
 @pytest.fixture(scope="module")
-def browser() -> Iterator[tuple[Any, str]]:
-    with serving() as (address, _), playwright.sync_playwright() as driver:
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, str]]:
+    """A browser, and the address of a server with its token."""
+    file = tmp_path_factory.mktemp("secrets") / "token"
+    file.write_text(TOKEN)
+    with serving("--token-file", str(file)) as (address, _), playwright.sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield browser, address
         browser.close()
@@ -61,7 +67,7 @@ def test_draw_a_three_move_it_and_open_a_bad_file(browser: Any, width: int, sche
     page.on("console", lambda message: said.append(message.text))
     page.on("pageerror", lambda error: said.append(str(error)))
     page.on("request", lambda request: asked.append(request.url))
-    page.goto(address)
+    page.goto(f"{address}/#token={TOKEN}")
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
     draw(page, THREE)
@@ -83,7 +89,9 @@ def test_draw_a_three_move_it_and_open_a_bad_file(browser: Any, width: int, sche
     bad.write_bytes(b"this is no picture")
     assert said == []
     page.locator("#file").set_input_files(bad)
-    playwright.expect(page.locator("#message")).to_have_text("the picture is not an image", timeout=15_000)
+    playwright.expect(page.locator("#message")).to_have_text(
+        "the picture is not an image in PNG, JPEG, WEBP", timeout=15_000
+    )
     # The browser itself notes the 422 in its console; nothing else may be there.
     assert all("422" in line for line in said), said
     assert all(url.startswith((address, "data:", "blob:")) for url in asked), asked
@@ -93,7 +101,7 @@ def test_draw_a_three_move_it_and_open_a_bad_file(browser: Any, width: int, sche
 def test_draw_with_the_keyboard_alone_and_clear(browser: Any) -> None:
     chromium, address = browser
     page = chromium.new_page(viewport={"width": 1000, "height": 900})
-    page.goto(address)
+    page.goto(f"{address}/#token={TOKEN}")
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.id") == "pad"
     for key in ["ArrowUp"] * 8 + ["Space"] + ["ArrowDown"] * 17 + ["Space"]:
@@ -101,4 +109,18 @@ def test_draw_with_the_keyboard_alone_and_clear(browser: Any) -> None:
     playwright.expect(page.locator("#message")).to_have_text("It sees: 1", timeout=15_000)
     page.keyboard.press("Delete")
     playwright.expect(page.locator("#message")).to_have_text("Draw a digit, or drop a picture.")
+    page.close()
+
+
+def test_without_a_token_the_page_asks_for_it(browser: Any) -> None:
+    chromium, address = browser
+    page = chromium.new_page(viewport={"width": 1000, "height": 900})
+    page.goto(address)
+    draw(page, THREE)
+    playwright.expect(page.locator("#message")).to_have_text("This server wants its token.", timeout=15_000)
+    page.locator("#token").fill(TOKEN)
+    page.keyboard.press("Enter")
+    playwright.expect(page.locator("#message")).to_have_text("It sees: 3", timeout=15_000)
+    playwright.expect(page.locator("#access")).to_be_hidden()
+    assert TOKEN not in page.url
     page.close()

@@ -347,12 +347,6 @@ def test_seeds_differ_by_purpose_and_moment() -> None:
     assert len(seeds) == 300
 
 
-@pytest.mark.parametrize("example", ["route_votes.py", "own_routing.py"])
-def test_examples_run(example: str) -> None:
-    script = Path(__file__).parents[2] / "examples" / example
-    subprocess.run([sys.executable, script], check=True, capture_output=True, timeout=120)
-
-
 def test_the_mnist_example_runs_on_a_tiny_setting() -> None:
     from shortcaps.errors import DataError
 

@@ -87,7 +87,7 @@ def _default_name(config: TrainConfig) -> str:
     parts = [Path(data.name).name if "/" in data.name else data.name, model.name]
     parts += [model.routing] if config.has_routing else []
     parts += [] if model.shortcut else ["sequential"]
-    parts += [] if config.optim.recipe == default.optim.recipe else [Path(config.optim.recipe).stem]
+    parts += [] if config.optim.recipe is None else [Path(config.optim.recipe).stem]
     parts += [] if data.protocol == default.data.protocol else [f"{data.protocol}-protocol"]
     parts += [] if config.run.seed == default.run.seed else [f"seed{config.run.seed}"]
     return "-".join(parts)

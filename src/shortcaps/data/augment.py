@@ -11,6 +11,9 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
+ELASTIC_GRID = 4
+"""Points along each side of the grid that an elastic deformation is drawn on."""
+
 
 class Step(ABC):
     """One step of a view. Geometry works on uint8; everything that changes values works on floats in 0–1.
@@ -149,6 +152,41 @@ class PlaceAnywhere(Step):
 
     def __str__(self) -> str:
         return "placed anywhere, at subpixel positions"
+
+
+@dataclass(frozen=True)
+class Elastic(Step):
+    """Deforms each image by a smooth random field of displacements; what enters from outside is black.
+
+    The field has no affine part: nothing is shifted, rotated, scaled or sheared as a whole, so that a network is not shown such
+    transformations.
+
+    Attributes:
+        pixels: Standard deviation of the displacement at the points of a coarse grid, between which it is interpolated.
+    """
+
+    pixels: float
+    needs_floats = True
+
+    def __call__(self, images: Tensor, generator: Generator | None) -> Tensor:
+        """Transform images (batch, channels, height, width)."""
+        count, _, height, width = images.shape
+        field = self.displacements(count, height, width, generator).to(images)
+        rows = torch.arange(height).to(images)[:, None] + 0.5 + field[:, 0]
+        columns = torch.arange(width).to(images) + 0.5 + field[:, 1]
+        places = torch.stack([columns * 2 / width - 1, rows * 2 / height - 1], -1)
+        return torch.nn.functional.grid_sample(images, places, align_corners=False)
+
+    def displacements(self, count: int, height: int, width: int, generator: Generator | None) -> Tensor:
+        """Where the value of each pixel comes from, relative to it: (count, 2, height, width), down and right in pixels."""
+        points = self.pixels * torch.randn(count, 2, ELASTIC_GRID, ELASTIC_GRID, generator=generator)
+        field = torch.nn.functional.interpolate(points, (height, width), mode="bicubic", align_corners=True).flatten(2)
+        down, right = torch.meshgrid(torch.linspace(-1, 1, height), torch.linspace(-1, 1, width), indexing="ij")
+        affine, _ = torch.linalg.qr(torch.stack([torch.ones(height * width), down.flatten(), right.flatten()], 1))
+        return (field - (field @ affine) @ affine.T).unflatten(2, (height, width))
+
+    def __str__(self) -> str:
+        return f"bent by {self.pixels:g} px, nothing affine"
 
 
 @dataclass(frozen=True)

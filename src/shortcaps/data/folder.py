@@ -10,7 +10,7 @@ import torch
 
 from shortcaps.data.augment import Shift, View
 from shortcaps.data.dataset import Dataset
-from shortcaps.data.decode import as_tensor, decode_image
+from shortcaps.data.decode import decode_image, reading, resized
 from shortcaps.data.spec import DatasetSpec
 from shortcaps.errors import DataError
 
@@ -97,8 +97,12 @@ def split_by_content(files: list[Path]) -> dict[str, list[Path]]:
     one side; and where pictures come or go the borders hardly move: what was trained on does not become a test picture.
     """
     by_content: dict[str, list[Path]] = {}
+    unreadable = []
     for file in files:
-        by_content.setdefault(hashlib.sha256(file.read_bytes()).hexdigest(), []).append(file)
+        try:
+            by_content.setdefault(hashlib.sha256(file.read_bytes()).hexdigest(), []).append(file)
+        except OSError:
+            unreadable.append([file])
     pictures = [by_content[content] for content in sorted(by_content)]
     if len(pictures) < len(SHARES):
         name = files[0].parent.name
@@ -109,7 +113,8 @@ def split_by_content(files: list[Path]) -> dict[str, list[Path]]:
     parts = {
         "test": pictures[:held_out],
         "validation": pictures[held_out : 2 * held_out],
-        "train": pictures[2 * held_out :],
+        # Where what cannot be read is named, or skipped, like a picture that cannot be decoded.
+        "train": pictures[2 * held_out :] + unreadable,
     }
     return {part: sorted(file for copies in chosen for file in copies) for part, chosen in parts.items()}
 
@@ -129,7 +134,9 @@ def load_folder(root: Path, split: str, protocol: str, *, image_size: int, colou
     images, labels, broken = [], [], []
     for file, label in files:
         try:
-            image = as_tensor(decode_image(file, colour=colour), (image_size, image_size))
+            picture = decode_image(file, colour=colour)
+            with reading():
+                image = torch.from_numpy(resized(picture, (image_size, image_size)))
         except DataError as reason:
             broken.append(f"{file}: {reason}")
             continue

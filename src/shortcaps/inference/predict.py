@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import torch
 from torch import Tensor
 
-from shortcaps.data.decode import MAX_PIXELS, decode_image
+from shortcaps.data.decode import decode_image, reading
 from shortcaps.data.folder import SUFFIXES
 from shortcaps.errors import DataError
 from shortcaps.inference.load import load, require_capsules
@@ -99,13 +99,19 @@ class Predictor:
         """Names of the classes, in the order of the outputs."""
         return self.network.class_names
 
-    def read(self, source: Path | BinaryIO, *, invert: bool | None = None, max_pixels: int = MAX_PIXELS) -> Tensor:
-        """The image of a file; raises DataError where it is none."""
-        picture = decode_image(source, colour=self.preparation.colour, max_pixels=max_pixels)
-        try:
+    def read(self, source: Path | BinaryIO, *, invert: bool | None = None) -> Tensor:
+        """The prepared image (channels, height, width) of a picture file.
+
+        Args:
+            source: The file.
+            invert: Whether to exchange light and dark; None decides by the border of the picture.
+
+        Raises:
+            DataError: It cannot be read as a picture.
+        """
+        picture = decode_image(source, colour=self.preparation.colour)
+        with reading():
             return self.preparation(picture, invert=invert)
-        except ValueError as error:
-            raise DataError(str(error)) from error
 
     @torch.inference_mode()
     def activations(self, images: Tensor) -> Tensor:

@@ -26,12 +26,14 @@ class ModelSpec:
         description: One line for lists and help texts.
         kind: `capsules` or `plain`.
         settings: Names of the settings it takes besides image_size, channels and classes.
+        recipe: The recipe it is trained with by default.
     """
 
     build: Callable[..., Network]
     description: str
     kind: str
     settings: tuple[str, ...]
+    recipe: str = "fast"
 
     @property
     def has_routing(self) -> bool:
@@ -63,7 +65,12 @@ def settings_of(builder: Callable[..., object], more: Sequence[str]) -> tuple[st
 
 
 def register_model(
-    name: str, *, description: str = "", kind: str = "plain", settings: Sequence[str] | None = None
+    name: str,
+    *,
+    description: str = "",
+    kind: str = "plain",
+    settings: Sequence[str] | None = None,
+    recipe: str = "fast",
 ) -> Callable[[Builder], Builder]:
     """Register a network under a name: a decorator for a function (or a `Network` class) that builds it.
 
@@ -72,6 +79,7 @@ def register_model(
         description: One line for lists and help texts; by default the first line of the docstring.
         kind: `capsules` for a `CapsuleNetwork`, `plain` for any other.
         settings: Names of settings that the builder takes by `**`; those in its signature are found by themselves.
+        recipe: The recipe it is trained with by default.
 
     Returns:
         The decorator. The builder is called with `image_size=(height, width)`, `channels`, `classes` and settings, by keyword.
@@ -85,7 +93,7 @@ def register_model(
     def decorate(builder: Builder) -> Builder:
         known = settings_of(builder, settings or ())
         summary = description or (inspect.getdoc(builder) or "").partition("\n")[0]
-        MODELS.register(name, ModelSpec(builder, summary, kind, known), defined_by=builder)
+        MODELS.register(name, ModelSpec(builder, summary, kind, known, recipe), defined_by=builder)
         return builder
 
     return decorate

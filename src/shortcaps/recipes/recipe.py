@@ -34,6 +34,8 @@ class Recipe:
         averaging: Decay of the running average of weights that is validated and kept; 0 keeps the weights themselves.
         placement: `published`: training images are shifted as in the paper; `anywhere`: digits on a wide background (affNIST) are
             placed anywhere on it, as in the test. Only a translation in either case.
+        elastic: Size in pixels of a random elastic deformation of training images (`data.augment.Elastic`), which never rotates,
+            scales or shears them; 0 for none.
         weight_decay: Decoupled weight decay (AdamW); biases, norms and thresholds are exempt. 0 is plain Adam.
         loss_settings: Settings of the loss that differ from its defaults.
         routing_settings: Settings of the routing that differ from its defaults.
@@ -46,6 +48,7 @@ class Recipe:
     loss: str
     averaging: Annotated[float, Field(ge=0, lt=1)] = 0.0
     placement: str = "published"
+    elastic: Annotated[float, Field(ge=0)] = 0.0
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     loss_settings: dict[str, float] = field(default_factory=dict)
     routing_settings: dict[str, float] = field(default_factory=dict)
@@ -65,28 +68,32 @@ class Recipe:
 
 @checked_dataclass
 class RecipeSpec:
-    """A recipe that can be chosen by name: settings for every network, and exceptions for some.
+    """A recipe that can be chosen by name: settings for every network and data set, and exceptions for some.
 
     Attributes:
         recipe: The settings that hold without an exception.
         description: One line for lists and help texts.
-        by_routing: Exceptions for networks with this routing.
-        by_model: Exceptions for networks whose names match this pattern; they override both.
+        by_data: Exceptions for data sets whose names match this pattern.
+        by_routing: Exceptions for networks with this routing; they override those by data set.
+        by_model: Exceptions for networks whose names match this pattern; they override all others.
     """
 
     recipe: Recipe
     description: str = ""
+    by_data: dict[str, dict[str, Any]] = field(default_factory=dict)
     by_routing: dict[str, dict[str, Any]] = field(default_factory=dict)
     by_model: dict[str, dict[str, Any]] = field(default_factory=dict)
 
-    def resolve(self, model: str, routing: str | None) -> Recipe:
-        """The recipe for one network.
+    def resolve(self, *, data: str, model: str, routing: str | None) -> Recipe:
+        """The recipe for one network on one data set.
 
         Args:
-            model: Its name.
-            routing: The name of its routing, or None if it has none.
+            data: Name of the data set.
+            model: Name of the network.
+            routing: Name of its routing, or None if it has none.
         """
-        changes = [settings for name, settings in self.by_routing.items() if name == routing]
+        changes = [settings for pattern, settings in self.by_data.items() if fnmatchcase(data, pattern)]
+        changes += [settings for name, settings in self.by_routing.items() if name == routing]
         changes += [settings for pattern, settings in self.by_model.items() if fnmatchcase(model, pattern)]
         recipe = self.recipe
         for settings in changes:
@@ -100,20 +107,18 @@ RECIPES: Registry[RecipeSpec] = Registry("recipe")
 def read_recipe(file: str | Path) -> RecipeSpec:
     """Read a recipe from a TOML file.
 
-    The file holds the settings of a `Recipe` and a `description`; tables `[routing.NAME]` and `[model.PATTERN]` hold the exceptions for a
-    routing or for networks whose names match.
+    The file holds the settings of a `Recipe` and a `description`; tables `[data.PATTERN]`, `[routing.NAME]` and `[model.PATTERN]` hold the
+    exceptions for data sets whose names match, for a routing, and for networks whose names match.
 
     Raises:
         RunError: The file cannot be read, or a setting is unknown or out of range.
     """
     values = read_toml(Path(file))
     description = values.pop("description", "")
-    by_routing, by_model = values.pop("routing", {}), values.pop("model", {})
+    tables = [values.pop(name, {}) for name in ("data", "routing", "model")]
     try:
-        spec = RecipeSpec(Recipe(**values), description, by_routing, by_model)
-        for routing in by_routing:
-            spec.resolve("", routing)
-        for changes in by_model.values():
+        spec = RecipeSpec(Recipe(**values), description, *tables)
+        for changes in (changes for table in tables for changes in table.values()):
             spec.recipe.changed(changes)
     except RunError as error:
         raise RunError(f"{file}: {error}") from error

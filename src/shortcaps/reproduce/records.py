@@ -12,7 +12,6 @@ from typing import Any
 from shortcaps.data import DatasetSpec, find_spec
 from shortcaps.errors import RunError
 from shortcaps.files import atomic_write, write_json
-from shortcaps.recipes import find_recipe
 from shortcaps.reproduce import published
 from shortcaps.reproduce.cells import Cell
 from shortcaps.runs.config import TrainConfig
@@ -74,7 +73,7 @@ class Record:
     @property
     def recipe(self) -> str:
         """Name of the recipe."""
-        return str(self.manifest.asked["optim"]["recipe"])
+        return self.manifest.train.recipe_name
 
     @property
     def conditions(self) -> tuple[object, ...]:
@@ -157,7 +156,7 @@ def record_of_run(cell: Cell, run: Path, command: str) -> Record:
             "protocol": manifest.data.protocol,
             "seed": manifest.train.run.seed,
             "epochs": manifest.recipe.epochs,
-            "recipe_epochs": find_recipe(manifest.train.optim.recipe).resolve(cell.network, cell.routing).epochs,
+            "recipe_epochs": manifest.train.changed(epochs=None).make_recipe().epochs,
             "parameters": result["parameters"],
             "test_accuracy": test["accuracy"],
             "test_accuracy_interval_95": test["interval_95"],

@@ -102,7 +102,7 @@ class OptimConfig:
     """Optimisation.
 
     Attributes:
-        recipe: A registered recipe, or the path of a TOML file.
+        recipe: A registered recipe, or the path of a TOML file; None for the network's own.
         epochs: Instead of the recipe's.
         batch_size: Instead of the recipe's.
         lr: Instead of the recipe's.
@@ -110,7 +110,9 @@ class OptimConfig:
         placement: Instead of the recipe's.
     """
 
-    recipe: str = setting("fast", f"how to train: {', '.join(RECIPES.known())}, or the path of a TOML file")
+    recipe: str | None = setting(
+        None, f"how to train: {', '.join(RECIPES.known())}, or the path of a TOML file; by default the network's own"
+    )
     epochs: Positive | None = setting(None, "number of epochs, instead of the recipe's")
     batch_size: Positive | None = setting(None, "images in a step, over all devices, instead of the recipe's")
     lr: Annotated[float, Field(gt=0)] | None = setting(None, "highest learning rate, instead of the recipe's")
@@ -252,12 +254,16 @@ class TrainConfig:
         """Whether the network has a choice of routing."""
         return MODELS[self.model.name].has_routing
 
+    @property
+    def recipe_name(self) -> str:
+        """Name of the requested recipe, or of the network's own."""
+        return self.optim.recipe or MODELS[self.model.name].recipe
+
     def make_recipe(self) -> Recipe:
-        """The recipe for this routing and network, with the changes of this config."""
-        spec = find_recipe(self.optim.recipe)
-        return spec.resolve(self.model.name, self.model.routing if self.has_routing else None).changed(
-            self.optim.changes
-        )
+        """The recipe for this data set, routing and network, with the changes of this config."""
+        routing = self.model.routing if self.has_routing else None
+        recipe = find_recipe(self.recipe_name).resolve(data=self.data.name, model=self.model.name, routing=routing)
+        return recipe.changed(self.optim.changes)
 
     def changed(self, **settings: Any) -> TrainConfig:
         """The same config with other settings, by their names on the command line."""

@@ -13,6 +13,7 @@ from torch import nn
 
 from shortcaps.backbones import BACKBONES
 from shortcaps.data import DATASETS, Dataset, View, load_dataset
+from shortcaps.data.augment import Elastic
 from shortcaps.environment import best_device, describe_environment
 from shortcaps.errors import RunError
 from shortcaps.losses import LOSSES
@@ -63,7 +64,8 @@ def load_split(config: TrainConfig, split: str, display: Display) -> Dataset:
 
 def augmentation(recipe: Recipe, data: Dataset) -> View:
     """How training images reach the network."""
-    return data.augment_anywhere or data.augment if recipe.placement == "anywhere" else data.augment
+    view = data.augment_anywhere or data.augment if recipe.placement == "anywhere" else data.augment
+    return View((Elastic(recipe.elastic), *view.steps)) if recipe.elastic else view
 
 
 def network_settings(config: TrainConfig, recipe: Recipe, data: Dataset) -> dict[str, Any]:
@@ -145,7 +147,7 @@ def plugins_of(config: TrainConfig, recipe: Recipe) -> tuple[str, ...]:
         (MODELS, config.model.name),
         (ROUTINGS, config.model.routing),
         (BACKBONES, str(config.model.settings.get("backbone", ""))),
-        (RECIPES, config.optim.recipe),
+        (RECIPES, config.recipe_name),
         (LOSSES, recipe.loss),
         (SCHEDULES, recipe.schedule),
     ]

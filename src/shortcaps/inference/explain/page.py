@@ -245,6 +245,7 @@ def _equivariance(score: EquivarianceScore) -> str:
 
 
 def _picture(image: Tensor) -> np.ndarray:
+    """The image as bytes, enlarged to at least SIDE pixels."""
     return grey_picture(image, max(1, -(-SIDE // image.shape[-1])))
 
 

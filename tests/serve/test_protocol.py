@@ -1,0 +1,270 @@
+"""Connections: clients that are slow, greedy or stuck are cut off, and nobody else notices."""
+
+from __future__ import annotations
+
+import json
+import select
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import httpx
+import pytest
+
+from shortcaps.inference.predict import Predictor
+from shortcaps.serve import Limits, create_app
+from shortcaps.serve.protocol import LimitedProtocol, ServiceConfig
+from shortcaps.serve.server import Server
+from tests.serve.support import RUN, one
+
+LIMITS = Limits(
+    queue=2,
+    connections=12,
+    connections_per_address=8,
+    header_seconds=0.6,
+    upload_seconds=0.8,
+    send_seconds=1.0,
+    idle_seconds=5,
+    drain_seconds=2,
+)
+GET = b"GET /healthz HTTP/1.1\r\nHost: localhost:%d\r\n\r\n"
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[int]:
+    """A server in a thread: the protocol that `shortcaps serve` uses, with little patience."""
+    with pytest.MonkeyPatch.context() as patch, socket.create_server(("127.0.0.1", 0)) as listener:
+        patch.setattr("shortcaps.serve.protocol.BODY_GRACE_SECONDS", 0.4)
+        number = listener.getsockname()[1]
+        app = create_app(Predictor(RUN), LIMITS)
+        config = ServiceConfig(app, http=LimitedProtocol, ws="none", log_level="critical", timeout_graceful_shutdown=2)
+        config.service = app.state.service
+        server = Server(config)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        while httpx.get(f"http://127.0.0.1:{number}/readyz").status_code != 200:
+            time.sleep(0.05)
+        yield number
+        server.should_exit = True
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+@contextmanager
+def connected(port: int, source: str = "127.0.0.9") -> Iterator[socket.socket]:
+    """A connection of a client with an address of its own, so that its misdeeds are not held against the others."""
+    with socket.create_connection(("127.0.0.1", port), timeout=8, source_address=(source, 0)) as connection:
+        yield connection
+
+
+def rest_of(connection: socket.socket) -> bytes:
+    """What comes until the server closes."""
+    parts = []
+    try:
+        while part := connection.recv(65536):
+            parts.append(part)
+    except ConnectionError:
+        pass
+    return b"".join(parts)
+
+
+def problem(answer: bytes) -> tuple[int, str]:
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return int(head.split()[1]), json.loads(body)["error"]
+
+
+def good(port: int, **options: Any) -> httpx.Response:
+    return httpx.post(f"http://127.0.0.1:{port}/predict", files={"image": ("one.png", one())}, timeout=10, **options)
+
+
+def count(port: int, reason: str) -> int:
+    text = httpx.get(f"http://127.0.0.1:{port}/metrics").text
+    lines = [line for line in text.splitlines() if f'reason="{reason}"' in line]
+    return int(lines[0].split()[-1]) if lines else 0
+
+
+@pytest.mark.parametrize("drip", [False, True], ids=["stuck", "dripping"])
+@pytest.mark.parametrize("first", [True, False], ids=["first", "second"])
+def test_a_head_that_is_never_finished_is_cut_off(port: int, drip: bool, first: bool) -> None:
+    before = count(port, "head_time")
+    with connected(port) as connection:
+        if not first:
+            connection.sendall(GET % port)
+            assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+        connection.sendall(b"GET / HTTP/1.1\r\n")
+        started = time.monotonic()
+        while not select.select([connection], [], [], 0.1)[0]:
+            assert time.monotonic() - started < 3
+            if drip:
+                connection.sendall(b"X")
+        assert problem(rest_of(connection)) == (408, "the head of the request took more than 0.6 seconds")
+    assert count(port, "head_time") == before + 1
+
+
+def test_silence_is_cut_off(port: int) -> None:
+    with connected(port) as connection:
+        started = time.monotonic()
+        assert problem(rest_of(connection))[0] == 408
+        assert time.monotonic() - started < 3
+
+
+@pytest.mark.parametrize("piece", [1_000, 200_000], ids=["little by little", "at once"])
+def test_ten_megabytes_of_headers_are_refused_at_sixteen_kilobytes(port: int, piece: int) -> None:
+    with connected(port) as connection:
+        connection.sendall(b"GET /healthz HTTP/1.1\r\n" + f"Host: localhost:{port}\r\n".encode())
+        sent = 0
+        line = b"X-Filler: " + b"a" * (piece - 12) + b"\r\n"
+        try:
+            while sent < 10_000_000 and not select.select([connection], [], [], 0.005)[0]:
+                connection.sendall(line)
+                sent += len(line)
+        except ConnectionError:
+            pass
+        assert sent <= 600_000
+        assert problem(rest_of(connection)) == (431, "the head of the request has more than 16,384 bytes")
+
+
+def test_a_head_that_is_complete_and_too_long_is_refused(port: int) -> None:
+    with connected(port) as connection:
+        connection.sendall((GET % port)[:-2] + b"X: " + b"a" * 20_000 + b"\r\n\r\n")
+        assert problem(rest_of(connection))[0] == 431
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+        b"POST /predict HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\n",
+        b"POST /predict HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+        b"POST /predict HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"POST /predict HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: gzip\r\n\r\n",
+        b"G\0T / HTTP/1.1\r\nHost: a\r\n\r\n",
+    ],
+)
+def test_what_is_not_http_gets_one_line_of_json(port: int, words: bytes) -> None:
+    with connected(port) as connection:
+        connection.sendall(words)
+        status, reason = problem(rest_of(connection))
+    assert status in (400, 501)
+    assert reason == "this is not a request in HTTP/1.1"
+
+
+def test_a_body_in_crumbs_is_refused_before_it_takes_time(port: int) -> None:
+    with connected(port) as connection:
+        head = f"POST /predict HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: image/png\r\n"
+        connection.sendall(head.encode() + b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\na\r\n" * 30_000)
+        assert problem(rest_of(connection))[0] == 400
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/predict"])
+def test_a_body_that_never_ends_is_cut_off(port: int, path: str) -> None:
+    with connected(port) as connection:
+        head = (
+            f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: image/png\r\nContent-Length: 999\r\n\r\n"
+        )
+        connection.sendall(head.encode())
+        started = time.monotonic()
+        answer = b""
+        try:
+            while time.monotonic() - started < 8:
+                connection.sendall(b"x")
+                if select.select([connection], [], [], 0.1)[0]:
+                    if not (part := connection.recv(65536)):
+                        break
+                    answer += part
+        except ConnectionError:
+            pass
+        assert time.monotonic() - started < 4
+        assert problem(answer)[0] == (408 if path == "/predict" else 405)
+
+
+def test_who_pipelines_and_never_reads_shuts_nobody_out(port: int) -> None:
+    """More than the queue holds of them, each with answers waiting that it does not take."""
+    body = one()
+    head = f"POST /predict?details=true HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: image/png\r\n"
+    request = head.encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    request += b"GET / HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n" % port * 20  # whose answer is longer than the question
+    before = count(port, "send_time")
+    with ExitStack() as stack:
+        greedy = []
+        for _ in range(LIMITS.queue + 2):
+            connection = socket.socket()
+            stack.enter_context(connection)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+            connection.bind(("127.0.0.8", 0))
+            connection.connect(("127.0.0.1", port))
+            connection.setblocking(False)
+            greedy.append(connection)
+        pending = dict.fromkeys(greedy, b"")
+        started = time.monotonic()
+        answered = 0
+        while time.monotonic() - started < 10 and count(port, "send_time") < before + len(greedy):
+            for connection in greedy:
+                try:
+                    for _ in range(200):
+                        pending[connection] = pending[connection] or request
+                        pending[connection] = pending[connection][connection.send(pending[connection]) :]
+                except OSError:  # the buffers are full, or the server has had enough
+                    pass
+            answered += good(port).status_code == 200
+        assert count(port, "send_time") == before + len(greedy)
+    assert answered >= 3
+
+
+def test_one_address_has_so_many_connections_and_no_more(port: int) -> None:
+    before = count(port, "connections")
+    with ExitStack() as stack:
+        held = [stack.enter_context(connected(port, "127.0.0.7")) for _ in range(LIMITS.connections_per_address)]
+        with connected(port, "127.0.0.7") as refused:
+            refused.sendall(GET % port)
+            assert problem(rest_of(refused)) == (503, "too many connections: try again")
+        assert good(port).status_code == 200  # for others there is room
+        held[0].close()
+        time.sleep(0.1)
+        with connected(port, "127.0.0.7") as welcome:
+            welcome.sendall(GET % port)
+            assert welcome.recv(65536).startswith(b"HTTP/1.1 200")
+        more = [stack.enter_context(connected(port, "127.0.0.6")) for _ in range(LIMITS.connections_per_address)]
+        assert sum(problem(rest_of(connection))[0] == 503 for connection in more) >= 3  # beyond the limit in all
+    assert count(port, "connections") >= before + 4
+
+
+def test_clients_that_leave_at_once_leave_nothing_behind(port: int, caplog: pytest.LogCaptureFixture) -> None:
+    """There is no room for them, and they are gone before they could be told, with and without a reset."""
+    with ExitStack() as stack:
+        for _ in range(LIMITS.connections_per_address):
+            stack.enter_context(connected(port, "127.0.0.5"))
+        for number in range(100):
+            client = socket.create_connection(("127.0.0.1", port), source_address=("127.0.0.5", 0))
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", number % 2, 0))
+            client.close()
+    started = time.monotonic()
+    while "shortcaps_connections 1\n" not in httpx.get(f"http://127.0.0.1:{port}/metrics").text:
+        assert time.monotonic() - started < 5
+    assert caplog.messages == []
+
+
+def test_a_form_in_any_charset_stops_nobody(port: int) -> None:
+    """The form that once took half an hour, and a look at the health of the server in the meantime."""
+    body = b'--x\r\nContent-Disposition: form-data; name="' + b"a-" * 400_000 + b'"; filename="b"\r\n\r\nx\r\n--x--\r\n'
+    for kind in ("punycode", "idna", "utf-7", "unicode_escape", "zlib_codec", "nonsense"):
+        headers = {"Content-Type": f"multipart/form-data; boundary=x; charset={kind}"}
+        started = time.monotonic()
+        answer = httpx.post(f"http://127.0.0.1:{port}/predict", content=body, headers=headers)
+        assert answer.status_code == 400
+        assert "the form cannot be read: the headers of a part do not end" in answer.json()["error"]
+        assert time.monotonic() - started < 1.5
+
+
+def test_other_hosts_and_origins_are_refused(port: int) -> None:
+    rebound = good(port, headers={"Host": f"attacker.example:{port}"})
+    assert rebound.status_code == 421
+    assert "not called 'attacker.example:" in rebound.json()["error"]
+    assert good(port, headers={"Origin": "http://attacker.example"}).status_code == 403
+    assert good(port, headers={"Origin": f"http://127.0.0.1:{port}"}).status_code == 200
