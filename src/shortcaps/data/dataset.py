@@ -68,7 +68,7 @@ class Dataset:
             raise ValueError(f"originals are {tuple(self.originals.shape)}: expected one for each image")
         if len(self.labels) and not 0 <= int(self.labels.min()) <= int(self.labels.max()) < len(self.class_names):
             raise ValueError(
-                f"labels run from {self.labels.min()} to {self.labels.max()}, with {len(self.class_names)} classes"
+                f"labels run from {self.labels.min()} to {self.labels.max()}: expected 0 to {len(self.class_names) - 1}"
             )
 
     def __len__(self) -> int:

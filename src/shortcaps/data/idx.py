@@ -85,7 +85,7 @@ def _read_idx_pair(idx: IdxSet, part: str, folder: Path | None) -> tuple[Tensor,
     pictures = parse_idx(paths[images.name].read_bytes(), images.name, 3).unsqueeze(1)
     numbers = parse_idx(paths[labels.name].read_bytes(), labels.name, 1).long()
     if len(pictures) != len(numbers):
-        raise DataError(f"{images.name} has {len(pictures)} images, {labels.name} {len(numbers)} labels")
+        raise DataError(f"{images.name} has {len(pictures)} images, but {labels.name} has {len(numbers)} labels")
     return pictures, numbers
 
 

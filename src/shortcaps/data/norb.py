@@ -58,9 +58,7 @@ def parse_matrix(data: bytes, name: str) -> NDArray[np.generic]:
     shape = np.frombuffer(data, "<i4", dimensions, offset=8)
     kind, start = MAGIC[magic], 8 + 4 * stored
     if (shape < 0).any() or len(data) - start != int(np.prod(shape, dtype=np.int64)) * kind.itemsize:
-        raise DataError(
-            f"{name} should hold {'x'.join(map(str, shape))} {kind.name} but has {len(data) - start} bytes of them"
-        )
+        raise DataError(f"{name} should hold {'x'.join(map(str, shape))} {kind.name} but has {len(data) - start} bytes")
     return np.frombuffer(data, kind, offset=start).reshape(shape)
 
 

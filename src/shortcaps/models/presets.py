@@ -90,7 +90,7 @@ def resolve_routing(
             raise TypeError(f"{', '.join(chosen)} is given twice: in routing_settings and in {routing}")
         return routing
     if "iterations" in chosen:
-        raise TypeError("iterations are a setting of the network: give them beside routing_settings, not in it")
+        raise TypeError("iterations are a setting of the network: give them next to routing_settings, not in it")
     return make_routing(routing, iterations=iterations, **chosen)
 
 

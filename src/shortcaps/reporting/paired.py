@@ -62,7 +62,7 @@ class PairedDifference:
 
     @property
     def verdict(self) -> str:
-        """`ahead`, `behind`, or `not told apart` where the interval takes in zero."""
+        """`ahead`, `behind`, or `not told apart` if the interval includes zero."""
         low, high = self.interval
         return "ahead" if low > 0 else "behind" if high < 0 else "not told apart"
 

@@ -54,7 +54,7 @@ PAPER_CELLS = tuple(
 
 
 def columns() -> tuple[str, ...]:
-    """The paper's data sets, and beside them those that stand in for one of them, of which the paper says nothing."""
+    """The paper's data sets, followed by those that stand in for one of them, for which the paper has no figures."""
     stand_ins = (name for name, spec in DATASETS.items() if spec.stand_in_for in published.DATASETS)
     return (*published.DATASETS, *stand_ins)
 

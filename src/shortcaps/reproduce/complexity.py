@@ -143,7 +143,7 @@ def voting_tensors(network: str, *, image_size: int = 28, classes: int = 10, **c
     tensors = []
     for number, layer in enumerate(plans[False].capsule_layers):
         predicted = classes / (layer.kernel[0] * layer.kernel[1] * layer.out_channels)
-        # The shortcuts are gone through more than once, with the same votes: the first pass has one for each layer.
+        # There are several passes over the shortcuts, with the same votes: the first pass has one for each layer.
         tensors.append(VotingTensor(network, number + 1, seen[True][number], seen[False][number], predicted))
     return tensors
 

@@ -29,7 +29,11 @@ def still_counts(dataset: str) -> bool:
 
 @dataclass(frozen=True)
 class Record:
-    """One finished run of one cell, as it stands in its file."""
+    """One finished run of one cell, as stored in its file.
+
+    Attributes:
+        values: The contents of the file.
+    """
 
     values: dict[str, Any]
 
@@ -56,7 +60,7 @@ class Record:
 
     @property
     def cell(self) -> Cell:
-        """A replica stands in the column of its original, marked as what it is."""
+        """The cell; a replica is in the column of its original, with a mark."""
         v = self.values
         return Cell(v["network"], self.family, v["routing"], self.dataset.replica_of or v["dataset"])
 
@@ -230,7 +234,7 @@ def find_record(records: list[Record], cell: Cell, config: TrainConfig) -> Recor
         if differing:
             raise RunError(
                 f"{record.file_name} was made with {', '.join(differing)}: "
-                "choose another --out and --runs, or move the record and its run away to make it again"
+                "choose another --out and --runs, or move the record and its run away to run it again"
             )
         return record
     return None
