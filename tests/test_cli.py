@@ -62,7 +62,7 @@ def test_a_mistake_gets_one_line_and_exit_code_two(
     assert len(result.stderr.strip().splitlines()) == 1
     for arguments, said in (
         (("data", "mnist", "solids"), "give one data set, not 2"),
-        (("data", "show"), "give one data set, not none: `shortcaps data show mnist`\n"),
+        (("data", "show"), "give one data set, not none, e.g. `shortcaps data show mnist`\n"),
     ):
         printed, line = refused(monkeypatch, capsys, *arguments)
         assert line.startswith(f"shortcaps: {said}")
@@ -133,6 +133,6 @@ def test_what_is_not_installed_is_named() -> None:
     assert said.returncode == 1
     assert said.stderr == "shortcaps: this needs uvicorn, which is not installed: pip install 'shortcaps[all]'\n"
     said = without("filelock", "import shortcaps; shortcaps.list_datasets(); shortcaps.load_dataset('mnist')")
-    assert "DataError: keeping data sets needs filelock, which is not installed: pip install 'shortcaps" in said.stderr
+    assert "DataError: the cache needs filelock, which is not installed: pip install 'shortcaps" in said.stderr
     said = without("safetensors", "import shortcaps; shortcaps.load('mnist-baseline-fuzzy')")
     assert "loading a network needs safetensors, which is not installed: pip install 'shortcaps[use]'" in said.stderr

@@ -88,9 +88,9 @@ def test_a_name_is_not_given_twice_but_a_definition_may_run_again() -> None:
     things.register("a", first)
     things.register("a", again)  # a notebook's cell that runs once more
     assert things["a"] is again
-    with pytest.raises(ValueError, match="there is a thing called 'a' already: choose another name"):
+    with pytest.raises(ValueError, match="there is already a thing called 'a': choose another name"):
         things.register("a", dict)
-    with pytest.raises(ValueError, match="there is a routing called 'fuzzy' already"):
+    with pytest.raises(ValueError, match="there is already a routing called 'fuzzy'"):
 
         @shortcaps.register_routing
         class Mine(shortcaps.Attention):
@@ -98,7 +98,7 @@ def test_a_name_is_not_given_twice_but_a_definition_may_run_again() -> None:
 
 
 def test_what_is_no_routing_or_has_no_name_is_refused() -> None:
-    with pytest.raises(TypeError, match="is no subclass of Routing"):
+    with pytest.raises(TypeError, match="is not a subclass of Routing"):
         shortcaps.register_routing(dict)  # type: ignore[type-var]
     with pytest.raises(TypeError, match=r"Nameless has no name: give it one, e\.g\. `name = 'nameless'`"):
 
@@ -161,7 +161,7 @@ def test_a_plugin_that_does_not_work_says_why(tmp_path: Path, content: str | Non
 
 
 def test_a_module_that_cannot_be_imported_says_so() -> None:
-    with pytest.raises(RunError, match="--plugin no_such_module is neither a file nor a module"):
+    with pytest.raises(RunError, match="--plugin no_such_module is neither a file nor an importable module"):
         shortcaps.load_plugin("no_such_module")
 
 

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from shortcaps.data import list_datasets, load_dataset, register_dataset
     from shortcaps.recipes import list_recipes, register_recipe
 else:
-    # Rooms that need more than torch are entered when somebody asks for what is in them.
+    # Packages that need more than torch are imported on demand.
     _LAZY = dict.fromkeys(("list_datasets", "load_dataset", "register_dataset"), "shortcaps.data")
     _LAZY |= dict.fromkeys(("list_recipes", "register_recipe"), "shortcaps.recipes")
 

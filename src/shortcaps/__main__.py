@@ -6,7 +6,7 @@ import sys
 
 
 def main() -> None:
-    """The command line, or how to get what it needs: `pip install shortcaps` alone brings the library only."""
+    """Run the command line, or print how to install what it needs: `pip install shortcaps` alone brings the library only."""
     try:
         from shortcaps.cli import main as run
     except ModuleNotFoundError as missing:

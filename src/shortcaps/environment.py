@@ -1,4 +1,4 @@
-"""The machine at hand: where networks run on it, and what a figure depends on beside what was asked for."""
+"""The machine: where networks run on it, and what a result depends on besides its settings."""
 
 from __future__ import annotations
 
@@ -12,17 +12,21 @@ import torch
 
 
 def best_device() -> str:
-    """Where a network runs unless somebody says otherwise."""
+    """The device a network runs on by default: `cuda`, `mps` or `cpu`."""
     return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
 
 
 def is_first_process() -> bool:
-    """Whether this process speaks for all that train together, before Fabric has started the others and in them."""
+    """Whether this is the first of the processes that train together; it alone prints and writes."""
     return all(os.environ.get(name, "0") == "0" for name in ("RANK", "LOCAL_RANK"))
 
 
 def describe_environment(device: str | None = None) -> dict[str, str]:
-    """Versions, commit, machine; and the device that does the work, the best there is unless another is named."""
+    """Versions, commit, machine and device, as they are stored with every result.
+
+    Args:
+        device: The device that does the work; the best one available if None.
+    """
     from shortcaps.kernels import library
 
     return {
@@ -48,7 +52,7 @@ def _commit() -> str:
     """The commit of a source checkout, with a mark where the package differs from it; `-` for an installed package."""
     here = Path(__file__).parent
     try:
-        # An environment may lie inside somebody's repository, which is then not this package's.
+        # A virtual environment may lie inside a repository that is not this package's.
         subprocess.run(
             ["git", "ls-files", "--error-unmatch", "--", Path(__file__).name], cwd=here, capture_output=True, check=True
         )
@@ -64,7 +68,7 @@ def _commit() -> str:
 
 
 def _processor() -> str:
-    """Its name where the system tells it."""
+    """The name of the processor, where the system reports it."""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):

@@ -1,4 +1,4 @@
-"""What goes wrong, sorted by who can mend it. Each message is one line that names the value and the way out."""
+"""Errors, sorted by who can fix them. Each message is one line that names the value and the way out."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ class ShortcapsError(Exception):
 
 
 class DataError(ShortcapsError):
-    """Data that a user asked for is missing, damaged or does not fit."""
+    """The requested data is missing, damaged or does not fit."""
 
 
 class RunError(ShortcapsError):
-    """A run, or what was asked of one, makes no sense: a mistake that the user can mend."""
+    """A run, or what was asked of one, makes no sense: a mistake that the user can fix."""
 
 
 class RunFault(ShortcapsError):
-    """Something failed while running: a loss that is not a number, a full disk."""
+    """Something failed while running: a loss that is not finite, a full disk."""

@@ -14,10 +14,10 @@ from typing import IO
 
 @contextmanager
 def atomic_write(target: Path) -> Iterator[IO[bytes]]:
-    """Open a file that appears under its name only once everything is in it.
+    """Open a file that appears under its name only once it is complete.
 
     Args:
-        target: Where the file belongs; missing folders are made.
+        target: Path of the file; missing folders are created.
 
     Yields:
         A stream of bytes to write to.

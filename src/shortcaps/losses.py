@@ -1,6 +1,6 @@
-"""Losses on what a network gives for each class, (batch, classes).
+"""Losses on the outputs of a network, (batch, classes).
 
-That is activations of capsules, each in 0–1 by itself, or the probabilities of a plain network, which sum to 1; every loss takes either.
+These are activations of capsules, each in 0–1 by itself, or the probabilities of a plain network, which sum to 1; every loss takes either.
 """
 
 from __future__ import annotations
@@ -15,21 +15,24 @@ from torch.nn import functional as F
 from shortcaps.registry import Registry
 
 Loss = Callable[..., Tensor]
-"""Called with activations (batch, classes), labels (batch,), by name `epoch` (how many have passed, with fractions) and settings."""
+"""Called with activations (batch, classes), labels (batch,) and, by keyword, `epoch` (a float, from 0) and the settings of the recipe."""
 Function = TypeVar("Function", bound=Loss)
 
 LOSSES: Registry[Loss] = Registry("loss")
 
 
 def register_loss(name: str) -> Callable[[Function], Function]:
-    """Make a loss known by name: a decorator for `loss(activations, labels, *, epoch, **settings) -> Tensor`.
+    """Register a loss under a name: a decorator for `loss(activations, labels, *, epoch, **settings) -> Tensor`.
 
     Args:
-        name: What a recipe and `shortcaps train --loss` ask for.
+        name: The name for recipes and `shortcaps train --loss`.
 
     Returns:
-        The decorator. The loss gets activations (batch, classes) and labels (batch,), by name the number of epochs that have passed, with
-        fractions, and what the recipe has as `loss_settings`; it returns one number.
+        The decorator. The loss is called with activations (batch, classes), labels (batch,) and, by keyword, the number of epochs so far
+        (a float) and the recipe's `loss_settings`; it returns a scalar.
+
+    Raises:
+        ValueError: The name is taken.
     """
 
     def decorate(function: Function) -> Function:
@@ -58,9 +61,12 @@ def spread_loss(activations: Tensor, labels: Tensor, margin: float = 0.9) -> Ten
     Args:
         activations: (batch, classes).
         labels: (batch,), class numbers as int64.
-        margin: By how much the right class should lead.
+        margin: By how much the true class should lead.
+
+    Returns:
+        A scalar.
     """
-    check_labels(activations, labels)
+    _check_labels(activations, labels)
     target = activations.gather(1, labels.unsqueeze(1))
     shortfall = (margin - (target - activations)).clamp_min(0).square()
     others = shortfall.scatter(1, labels.unsqueeze(1), 0.0)
@@ -68,7 +74,14 @@ def spread_loss(activations: Tensor, labels: Tensor, margin: float = 0.9) -> Ten
 
 
 def spread_margin(epoch: float, *, first: float = 0.2, last: float = 0.9, epochs: float = 10) -> float:
-    """The margin of the spread loss after so many epochs: linear from `first` to `last`, then constant."""
+    """The margin of the spread loss at an epoch: linear from `first` to `last`, then constant.
+
+    Args:
+        epoch: Number of epochs so far, a float.
+        first: Margin at epoch 0.
+        last: Margin from epoch `epochs` on.
+        epochs: Number of epochs over which it grows.
+    """
     if epoch < 0 or epochs <= 0:
         raise ValueError(f"epoch {epoch} of {epochs}: the margin grows from epoch 0 over a positive number of epochs")
     return first + (last - first) * min(1.0, epoch / epochs)
@@ -82,11 +95,14 @@ def margin_loss(
     Args:
         activations: (batch, classes).
         labels: (batch,), class numbers as int64.
-        present: What the right class's activation should reach.
-        absent: What the others should stay below.
-        absent_weight: How much the others count.
+        present: The activation that the true class should reach.
+        absent: The activation that the others should stay below.
+        absent_weight: Weight of the others.
+
+    Returns:
+        A scalar.
     """
-    check_labels(activations, labels)
+    _check_labels(activations, labels)
     is_target = F.one_hot(labels, activations.shape[1]).to(activations.dtype)
     missed = (present - activations).clamp_min(0).square()
     imagined = (activations - absent).clamp_min(0).square()
@@ -96,19 +112,22 @@ def margin_loss(
 def log_probability_loss(
     activations: Tensor, labels: Tensor, *, absolute: float = 0.1, label_smoothing: float = 0.0
 ) -> Tensor:
-    """Cross-entropy of the activations as probabilities and, a little, of each by itself; mean over the batch.
+    """Cross-entropy of the activations as probabilities plus, with a small weight, of each by itself; mean over the batch.
 
-    `-ln(a_t / Σ_m a_m) + absolute · (-ln a_t - Σ_{m≠t} ln(1 - a_m))`. The first tells the classes apart, but is content when all
-    activations are alike small; the second makes each of them mean what it says.
+    `-ln(a_t / Σ_m a_m) + absolute · (-ln a_t - Σ_{m≠t} ln(1 - a_m))`. The first term tells the classes apart, but ignores a common
+    factor of all activations; the second makes each activation meaningful by itself.
 
     Args:
         activations: (batch, classes).
         labels: (batch,), class numbers as int64.
-        absolute: How much the second part counts.
-        label_smoothing: Share of the first part's target that is spread evenly over all classes.
+        absolute: Weight of the second term.
+        label_smoothing: Share of the first term's target that is spread evenly over all classes.
+
+    Returns:
+        A scalar.
     """
-    check_labels(activations, labels)
-    # Only what is too small to be a number is raised: a larger floor would take the gradient from all below it.
+    _check_labels(activations, labels)
+    # The smallest normal number: a larger floor would cut off the gradient of everything below it.
     limits = torch.finfo(activations.dtype)
     logarithms = activations.clamp_min(limits.tiny).log()
     complements = torch.log1p(-activations.clamp_max(1 - limits.eps))
@@ -131,8 +150,8 @@ def _log_probability(activations: Tensor, labels: Tensor, *, epoch: float, **set
     return log_probability_loss(activations, labels, **settings)
 
 
-def check_labels(activations: Tensor, labels: Tensor) -> None:
-    """Raise ValueError or TypeError where activations (batch, classes) and labels (batch,) do not belong together."""
+def _check_labels(activations: Tensor, labels: Tensor) -> None:
+    """Raise ValueError or TypeError unless activations are (batch, classes) and labels (batch,) of int64."""
     if activations.ndim != 2 or labels.shape != activations.shape[:1]:
         raise ValueError(
             f"activations {tuple(activations.shape)} and labels {tuple(labels.shape)}: give (batch, classes) and (batch,)"

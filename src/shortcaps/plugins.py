@@ -1,4 +1,4 @@
-"""Code of others that registers parts of its own.
+"""Third-party code that registers parts of its own.
 
 A plug-in is code, so it runs only if the user names it (`--plugin my_file.py`, `load_plugin`) or has installed it as a package with
 an entry point in the group `shortcaps.plugins`; never because a run directory mentions it.
@@ -25,10 +25,10 @@ _installed_are_loaded = False
 
 
 def load_plugin(plugin: str | Path) -> None:
-    """Run a plug-in, so that what it registers can be used by name.
+    """Run a plug-in, so that the parts it registers can be used by name.
 
     Args:
-        plugin: The path of a Python file, or the dotted name of a module that can be imported. A second time does nothing.
+        plugin: Path of a Python file, or dotted name of an importable module. Loading it a second time does nothing.
 
     Raises:
         RunError: There is no such file or module, or it raised an error.
@@ -44,7 +44,7 @@ def load_plugin(plugin: str | Path) -> None:
 
 
 def current_plugin() -> str | None:
-    """The plug-in that is being loaded right now, as it was named; None outside of any."""
+    """The plug-in that is currently being loaded, as the user named it; None outside of one."""
     return _being_loaded[-1] if _being_loaded else None
 
 
@@ -60,7 +60,7 @@ def load_installed_plugins() -> None:
                 entry.load()
             except Exception as error:
                 raise RunError(
-                    f"the plug-in {entry.name} ({entry.value}) of an installed package failed: {error!r}; uninstall or mend it"
+                    f"the plug-in {entry.name} ({entry.value}) of an installed package failed: {error!r}; uninstall or fix it"
                 ) from error
 
 
@@ -76,11 +76,11 @@ def _loading(name: str) -> Iterator[None]:
 def _run_file(path: Path) -> object:
     if not path.is_file():
         raise RunError(f"--plugin {path} is not a file: give the path of a Python file, or the name of a module")
-    # Of its own name, so that two files called plugin.py do not get in each other's way, and found again by pickling workers.
+    # A unique name, so that two files called plugin.py do not collide; in sys.modules, so that worker processes can unpickle from it.
     module_name = f"shortcaps_plugin_{path.stem}_{sha256(str(path.resolve()).encode()).hexdigest()[:8]}"
     spec = importlib.util.spec_from_file_location(module_name, path)
     if spec is None or spec.loader is None:
-        raise RunError(f"--plugin {path} is not a Python file: its name should end in .py")
+        raise RunError(f"--plugin {path} is not a Python file: its name must end in .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module
     try:
@@ -95,6 +95,6 @@ def _import_module(name: str) -> object:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        raise RunError(f"--plugin {name} is neither a file nor a module that can be imported: {error}") from error
+        raise RunError(f"--plugin {name} is neither a file nor an importable module: {error}") from error
     except Exception as error:
         raise RunError(f"--plugin {name} failed: {type(error).__name__}: {error}") from error

@@ -20,7 +20,7 @@ Part = TypeVar("Part")
 class Registry(Mapping[str, Part], Generic[Part]):
     """Parts of one kind by name, in alphabetical order.
 
-    A name that is not known is looked for among installed plug-ins before it is refused.
+    An unknown name is looked up among installed plug-ins before it is rejected.
 
     Args:
         kind: What a part is called in messages, e.g. `routing`.
@@ -33,12 +33,12 @@ class Registry(Mapping[str, Part], Generic[Part]):
         self._plugins: dict[str, str | None] = {}
 
     def register(self, name: str, part: Part, *, defined_by: object = None) -> Part:
-        """Make a part known by name.
+        """Register a part under a name.
 
         Args:
-            name: What it is asked for by; a name is never given twice.
+            name: Its name; no two parts share one.
             part: The part itself.
-            defined_by: The class or function that the user wrote, where the part is something made from it.
+            defined_by: The class or function that the user wrote, if the part was derived from it.
 
         Returns:
             The part, so that decorators can pass it on.
@@ -48,15 +48,15 @@ class Registry(Mapping[str, Part], Generic[Part]):
         """
         definition = part if defined_by is None else defined_by
         place = str(getattr(definition, "__module__", "shortcaps")), getattr(definition, "__qualname__", None)
-        # A notebook's cell may run again, which defines the same once more; anything else would hide what others rely on.
+        # Running a notebook cell again defines the same part again; anything else would hide what others rely on.
         if name in self._parts and (place[1] is None or self._places[name] != place):
-            raise ValueError(f"there is a {self.kind} called {name!r} already: choose another name")
+            raise ValueError(f"there is already a {self.kind} called {name!r}: choose another name")
         self._parts[name], self._places[name] = part, place
         self._plugins[name] = current_plugin()
         return part
 
     def __getitem__(self, name: str) -> Part:
-        """The part of that name; a KeyError whose text lists what there is and what comes near."""
+        """The part of that name; otherwise a KeyError whose message lists the known names and the closest one."""
         if not isinstance(name, str) or not self._has(name):
             raise UnknownPart(self.unknown(name))
         return self._parts[name]
@@ -78,17 +78,17 @@ class Registry(Mapping[str, Part], Generic[Part]):
         return name in self._parts
 
     def known(self) -> list[str]:
-        """Names that are known without looking at installed plug-ins, for help texts that are made before anything runs."""
+        """Names known without loading installed plug-ins, for help texts that are built before anything runs."""
         return sorted(self._parts)
 
     def unknown(self, name: object) -> str:
-        """One line about a name that nobody has registered: what there is, and what was perhaps meant."""
+        """One line about a name that nobody has registered: the known names, and the closest one."""
         near = difflib.get_close_matches(str(name), self, 1, 0.6)
         hint = f" (did you mean {near[0]}?)" if near else ""
         return f"unknown {self.kind} {name!r}: choose one of {', '.join(self)}{hint}"
 
     def origin(self, name: str) -> str | None:
-        """Where a part comes from: the plug-in as it was named, the script or the module; None for this package's own parts."""
+        """Where a part comes from: a plug-in as the user named it, a script or a module; None for the parts of this package."""
         module = self._places[name][0] if name in self._places else "shortcaps"
         if module == "__main__":
             module = getattr(sys.modules["__main__"], "__file__", None) or module
@@ -107,7 +107,7 @@ class Registry(Mapping[str, Part], Generic[Part]):
         Args:
             pattern: A shell pattern such as `compact-*`, or several of them.
             exclude: Patterns whose matches are left out.
-            where: Further condition on the part itself.
+            where: A further condition on the part itself.
         """
         wanted = [pattern] if isinstance(pattern, str) else pattern
         unwanted = [exclude] if isinstance(exclude, str) else exclude
@@ -121,7 +121,7 @@ class Registry(Mapping[str, Part], Generic[Part]):
 
 
 class UnknownPart(KeyError, ValueError):
-    """Nobody has registered a part of that name. The text is a sentence, not the bare name that a KeyError would show."""
+    """Nobody has registered a part of that name. The message is a sentence, not the bare name that a KeyError would show."""
 
     def __str__(self) -> str:
         return str(self.args[0])

@@ -1,4 +1,4 @@
-"""Learning-rate schedules: what share of a recipe's rate a step gets."""
+"""Learning-rate schedules: the factor on a recipe's rate at each step."""
 
 from __future__ import annotations
 
@@ -9,20 +9,23 @@ from typing import TypeVar
 from shortcaps.registry import Registry
 
 Schedule = Callable[[int, int, int], float]
-"""Called with the step, counted from 0, the number of steps in all and the number in an epoch; gives a share of the rate."""
+"""Called with the step (from 0), the total number of steps and the number of steps per epoch; returns a factor in 0–1."""
 Function = TypeVar("Function", bound=Schedule)
 
 SCHEDULES: Registry[Schedule] = Registry("schedule")
 
 
 def register_schedule(name: str) -> Callable[[Function], Function]:
-    """Make a schedule known by name: a decorator for a function `(step, steps, steps_per_epoch) -> share`.
+    """Register a schedule under a name: a decorator for a function `(step, steps, steps_per_epoch) -> factor`.
 
     Args:
-        name: What a recipe asks for.
+        name: The name for recipes.
 
     Returns:
         The decorator.
+
+    Raises:
+        ValueError: The name is taken.
     """
 
     def decorate(function: Function) -> Function:
@@ -47,7 +50,7 @@ def list_schedules(pattern: str | Sequence[str] = "*", *, exclude: str | Sequenc
 
 @register_schedule("one-cycle")
 def one_cycle(step: int, steps: int, steps_per_epoch: int) -> float:
-    """Rises from 4 % over the first 30 % of all steps, then falls to nothing, both in a straight line."""
+    """Rise linearly from 4 % over the first 30 % of all steps, then fall linearly to zero."""
     rise = max(1, round(0.3 * steps))
     if step < rise:
         return 0.04 + 0.96 * step / rise
@@ -56,7 +59,7 @@ def one_cycle(step: int, steps: int, steps_per_epoch: int) -> float:
 
 @register_schedule("cosine")
 def cosine(step: int, steps: int, steps_per_epoch: int) -> float:
-    """Rises over the first 5 % of all steps, then falls to nothing along half a cosine."""
+    """Rise linearly over the first 5 % of all steps, then fall to zero along half a cosine."""
     rise = max(1, round(0.05 * steps))
     if step < rise:
         return (step + 1) / rise
@@ -65,5 +68,5 @@ def cosine(step: int, steps: int, steps_per_epoch: int) -> float:
 
 @register_schedule("steps")
 def steps(step: int, steps: int, steps_per_epoch: int) -> float:
-    """The paper's: times 0.8 every 20 epochs."""
+    """The paper's schedule: times 0.8 every 20 epochs."""
     return 0.8 ** (step // steps_per_epoch // 20)

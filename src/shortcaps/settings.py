@@ -1,4 +1,4 @@
-"""Settings as dataclasses whose values are checked when they are made, by pydantic."""
+"""Settings as dataclasses whose values pydantic checks when they are created."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from pydantic.dataclasses import dataclass
 from shortcaps.errors import RunError
 
 T = TypeVar("T")
-STRICT = pydantic.ConfigDict(strict=True, extra="forbid")
-"""A number is no text and a truth value no number; a setting that there is not is a mistake."""
+_STRICT = pydantic.ConfigDict(strict=True, extra="forbid")
+"""No conversion between strings, numbers and booleans; an unknown setting is an error."""
 
 
 @dataclass_transform(frozen_default=True)
 def checked_dataclass(cls: type[T]) -> type[T]:
-    """A frozen dataclass that checks names, types and bounds of its fields; a mistake raises RunError with one line.
+    """Make a frozen dataclass that checks the names, types and bounds of its fields.
 
-    Bounds are annotations, e.g. `epochs: Annotated[int, Field(ge=1)]`.
+    Bounds are annotations, e.g. `epochs: Annotated[int, Field(ge=1)]`. A mistake raises a `RunError` of one line.
     """
-    made: Any = dataclass(cls, frozen=True, config=STRICT)
+    made: Any = dataclass(cls, frozen=True, config=_STRICT)
     check = made.__init__
 
     def check_in_one_line(self: Any, *values: Any, **by_name: Any) -> None:
@@ -40,17 +40,17 @@ def checked_dataclass(cls: type[T]) -> type[T]:
 
 
 def unknown_setting(name: str, known: Iterable[str]) -> str:
-    """One line about a setting that there is not."""
+    """One line about a setting that does not exist, with the closest name and all known ones."""
     known = sorted(known)
     near = difflib.get_close_matches(name, known, 1, 0.6)
-    return f"unknown setting {name!r}: {f'did you mean {near[0]}? ' if near else ''}there are {', '.join(known)}"
+    return f"unknown setting {name!r}: {f'did you mean {near[0]}? ' if near else ''}choose from {', '.join(known)}"
 
 
 def read_toml(file: Path) -> dict[str, Any]:
-    """What a TOML file holds; names may be written with dashes, as on the command line.
+    """Read a TOML file; names may be written with dashes, as on the command line.
 
     Raises:
-        RunError: It does not exist, cannot be read or is not TOML.
+        RunError: The file does not exist, cannot be read or is not TOML.
     """
     try:
         values = tomllib.loads(file.read_text("utf-8"))

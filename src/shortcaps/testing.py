@@ -1,7 +1,7 @@
-"""Laws that a routing obeys, as checks that anybody can run on a routing of their own.
+"""Laws that a routing obeys, as checks for routings of your own.
 
 Each check takes a routing, draws random votes from a seed, and raises `LawBroken` with the size of the violation.
-`check_routing` runs those that every routing should pass and returns what it found for the others.
+`check_routing` runs the checks that every routing should pass, and reports which of the others it passes.
 
 **Equivariance.** Multiplying all lower poses from the right by one matrix R (a change of viewpoint) multiplies every
 vote by R, since votes are made by left multiplication: `T (p R) = (T p) R`. A routing is equivariant for R if its higher
@@ -31,18 +31,25 @@ from shortcaps.routing import Capsules, DenseVotes, Routing
 
 
 class LawBroken(AssertionError):
-    """A routing broke a law; the message says which, and by how much."""
+    """A routing broke a law; the message names the law and the size of the violation."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A random routing problem in float64: votes (batch, inputs, outputs, rows, cols), and what a routing may start from."""
+    """A random routing problem in float64.
+
+    Attributes:
+        votes: (batch, inputs, outputs, rows, cols).
+        start: The latest higher capsules (batch, outputs, rows, cols), or None.
+        activations: (batch, inputs) in 0–1, or None.
+    """
 
     votes: Tensor
     start: Tensor | None
     activations: Tensor | None
 
     def solve(self, routing: Routing) -> Capsules:
+        """Route the votes, with coefficients and memberships."""
         return routing(DenseVotes(self.votes), start=self.start, activations=self.activations, keep_coefficients=True)
 
 
@@ -57,7 +64,18 @@ def random_problem(
     seed: int = 0,
     dtype: torch.dtype = torch.float64,
 ) -> Problem:
-    """`shortcut`: from the latest higher capsules; otherwise from scratch, with input activations."""
+    """Draw a routing problem.
+
+    Args:
+        shortcut: Whether it starts from given higher capsules; otherwise it starts from scratch, with input activations.
+        batch: Number of samples.
+        inputs: Number of lower capsules.
+        outputs: Number of higher capsules.
+        rows: Rows of a pose.
+        cols: Columns of a pose.
+        seed: Decides the numbers.
+        dtype: Their precision.
+    """
     generator = torch.Generator().manual_seed(seed)
 
     def normal(*shape: int) -> Tensor:
@@ -71,7 +89,7 @@ def random_problem(
 
 def _demand_equal(law: str, routing: Routing, found: Tensor | None, expected: Tensor | None, tolerance: float) -> None:
     if found is None or expected is None:
-        raise LawBroken(f"{routing} returned no value to check '{law}' with")
+        raise LawBroken(f"{routing} returned nothing to check '{law}' with")
     error = (found - expected).abs().max().item() / max(expected.abs().max().item(), 1e-30)
     if not error <= tolerance:
         raise LawBroken(f"{routing} breaks the law '{law}': relative error {error:.2e}, allowed {tolerance:.0e}")
@@ -86,6 +104,7 @@ def _random_cycle(size: int, seed: int) -> Tensor:
 
 
 def check_permuting_inputs_changes_nothing(routing: Routing, *, tolerance: float = 1e-9, seed: int = 0) -> None:
+    """The order of the lower capsules does not matter."""
     for shortcut in (True, False):
         problem = random_problem(shortcut=shortcut, seed=seed)
         order = _random_cycle(problem.votes.shape[1], seed)
@@ -98,6 +117,7 @@ def check_permuting_inputs_changes_nothing(routing: Routing, *, tolerance: float
 
 
 def check_permuting_outputs_permutes_results(routing: Routing, *, tolerance: float = 1e-9, seed: int = 0) -> None:
+    """Permuting the higher capsules permutes their poses and activations in the same way."""
     for shortcut in (True, False):
         problem = random_problem(shortcut=shortcut, seed=seed)
         order = _random_cycle(problem.votes.shape[2], seed)
@@ -111,6 +131,7 @@ def check_permuting_outputs_permutes_results(routing: Routing, *, tolerance: flo
 
 
 def check_samples_are_independent(routing: Routing, *, tolerance: float = 1e-12, seed: int = 0) -> None:
+    """A sample routed alone gives the same capsules as in a batch."""
     for shortcut in (True, False):
         problem = random_problem(shortcut=shortcut, seed=seed)
         whole = problem.solve(routing)
@@ -127,6 +148,7 @@ def check_samples_are_independent(routing: Routing, *, tolerance: float = 1e-12,
 
 
 def check_memberships_sum_to_one_over_outputs(routing: Routing, *, tolerance: float = 1e-9, seed: int = 0) -> None:
+    """The memberships of an input are not negative and sum to 1 over the outputs."""
     for shortcut in (True, False):
         capsules = random_problem(shortcut=shortcut, seed=seed).solve(routing)
         memberships = capsules.memberships
@@ -162,9 +184,19 @@ def check_equal_votes_keep_their_direction(routing: Routing, *, tolerance: float
 def check_equivariance(
     routing: Routing, matrix: Tensor, *, activation_too: bool = True, tolerance: float = 1e-9, seed: int = 0
 ) -> None:
-    """Multiplying all votes (and the start) from the right by `matrix` multiplies the poses by it.
+    """Multiplying all votes (and the start) from the right by a matrix multiplies the poses by it.
 
-    `activation_too`: the activations must stay as they were. See this module's docstring for what holds for which routing.
+    See the docstring of this module for which matrices satisfy this with which routing.
+
+    Args:
+        routing: The routing to check.
+        matrix: (cols, cols).
+        activation_too: Whether the activations must stay the same as well.
+        tolerance: Largest relative error allowed.
+        seed: Decides the votes.
+
+    Raises:
+        LawBroken: The routing is not equivariant.
     """
     matrix = matrix.to(torch.float64)
     for shortcut in (True, False):
@@ -197,7 +229,7 @@ LAWS: dict[str, Callable[[Routing], None]] = {
     "equal votes keep their direction": check_equal_votes_keep_their_direction,
     "equivariance: signed permutations": lambda routing: check_equivariance(routing, random_signed_permutation()),
 }
-"""What every routing should obey."""
+"""Laws that every routing should obey."""
 
 FURTHER_LAWS: dict[str, Callable[[Routing], None]] = {
     "memberships sum to 1 over the outputs": check_memberships_sum_to_one_over_outputs,
@@ -207,11 +239,17 @@ FURTHER_LAWS: dict[str, Callable[[Routing], None]] = {
         routing, 2 * torch.eye(3), activation_too=False, tolerance=1e-6
     ),
 }
-"""What some routings obey and others need not."""
+"""Laws that only some routings obey."""
 
 
 def check_routing(routing: Routing) -> dict[str, bool]:
-    """Raises `LawBroken` if a law of `LAWS` is broken; tells which of `FURTHER_LAWS` hold.
+    """Check all of `LAWS`, and report which of `FURTHER_LAWS` hold.
+
+    Returns:
+        For each further law, whether the routing obeys it.
+
+    Raises:
+        LawBroken: It breaks a law that every routing should obey.
 
     >>> from shortcaps import Fuzzy
     >>> all(check_routing(Fuzzy()).values())

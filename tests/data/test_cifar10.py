@@ -44,8 +44,8 @@ def test_a_record_is_a_label_and_three_planes() -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", "x.bin has 0 bytes, which is no multiple of 3073"),
-        (bytes(3072), "x.bin has 3072 bytes, which is no multiple of 3073: it is truncated, or another file"),
+        (b"", "x.bin has 0 bytes, which is not a multiple of 3073"),
+        (bytes(3072), "x.bin has 3072 bytes, which is not a multiple of 3073: it is truncated, or another file"),
         (bytes([10]) + bytes(3072), "x.bin has a label 10: expected 0 to 9"),
     ],
 )
@@ -117,7 +117,7 @@ def test_the_last_training_images_validate(tmp_path: Path, monkeypatch: pytest.M
     assert torch.equal(validation.images, last)
     assert test.image_shape == (3, 32, 32)
     assert test.class_names[3] == "cat"
-    assert str(train.augment) == "shift within 4 px, mirrored or not"
+    assert str(train.augment) == "shift within 4 px, random horizontal flip"
 
 
 def test_another_file_under_the_name_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

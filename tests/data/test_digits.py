@@ -205,7 +205,7 @@ def test_a_damaged_or_missing_affnist_file_is_named(fake: Path, tmp_path: Path) 
         load_dataset("affnist", "test", folder=tmp_path)
     (tmp_path / "test_batches").mkdir()
     (tmp_path / "test_batches/1.mat").write_bytes(matlab_file(np.zeros((2, 40, 40), np.uint8), np.zeros(2)))
-    with pytest.raises(DataError, match=r"is not complete: 2\.mat, 3\.mat"):
+    with pytest.raises(DataError, match=r"is incomplete: 2\.mat, 3\.mat"):
         load_dataset("affnist", "test", folder=tmp_path)
     (tmp_path / "test_batches/1.mat").unlink()
     (tmp_path / "test_batches").rmdir()
@@ -234,7 +234,7 @@ def test_swapped_and_truncated_idx_files_are_named(fake: Path, tmp_path: Path, s
     (folder / "t10k-labels-idx1-ubyte").write_bytes(files["t10k-images-idx3-ubyte"])
     load_dataset("mnist", "test", folder=folder)
     assert "t10k-images-idx3-ubyte" in said.messages[0]
-    assert "another SHA-256" in said.messages[0]
+    assert "does not match the SHA-256" in said.messages[0]
 
 
 @pytest.mark.parametrize(

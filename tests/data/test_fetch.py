@@ -55,7 +55,7 @@ def test_a_source_that_is_silent_gives_way_to_the_next(
 
 def test_a_source_with_another_file_gives_way_to_the_next(tmp_path: Path, said: pytest.LogCaptureFixture) -> None:
     fetch([WANTED], [Fixed(b"something else"), Fixed(CONTENT)], tmp_path)
-    assert "has another SHA-256" in said.messages[0]
+    assert "does not match the SHA-256" in said.messages[0]
     assert (tmp_path / WANTED.name).read_bytes() == CONTENT
 
 
@@ -115,7 +115,7 @@ def test_a_packed_file_is_checked_against_the_published_sum_of_the_packed_file(t
     (tmp_path / f"{WANTED.name}.gz").write_bytes(data)
     right = WantedFile(WANTED.name, packed_sha256=hashlib.sha256(data).hexdigest())
     assert Folder(tmp_path).read(right) == CONTENT
-    with pytest.raises(SourceFailed, match="another SHA-256 than the published"):
+    with pytest.raises(SourceFailed, match="does not match the SHA-256 of the published"):
         Folder(tmp_path).read(WantedFile(WANTED.name, packed_sha256="0" * 64))
 
 

@@ -39,7 +39,7 @@ def test_damaged_matrices_are_named() -> None:
     data = matrix_bytes(np.arange(6), "<i4")
     for damaged, message in (
         (data[:-1], "file should hold 6 int32 but has 23 bytes"),
-        (b"\x1f\x8b\x08\0" + data[4:], "file begins with 0x88b1f, which no binary matrix file does"),
+        (b"\x1f\x8b\x08\0" + data[4:], "file begins with 0x88b1f, unlike any binary matrix file"),
         (data[:6], "file is too short"),
         (data[:4] + struct.pack("<i", 99) + data[8:], "file has a damaged header (99 dimensions)"),
     ):
@@ -133,7 +133,7 @@ def test_cameras_halving_and_crops(small_set: Path) -> None:
 def test_packed_files_must_be_the_published_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_small_set(tmp_path / "norb", packed=True)
     monkeypatch.setattr(smallnorb, "MIRRORS", ())
-    with pytest.raises(DataError, match="another SHA-256 than the published smallnorb-5x46789"):
+    with pytest.raises(DataError, match="does not match the SHA-256 of the published smallnorb-5x46789"):
         load_dataset("smallnorb", "train", folder=tmp_path / "norb")
 
 
@@ -182,5 +182,7 @@ def test_swapped_files_are_named(small_set: Path) -> None:
     swapped = cat.read_bytes()
     cat.write_bytes(info.read_bytes())
     info.write_bytes(swapped)
-    with pytest.raises(DataError, match=r"testing-cat.mat holds int32 .*, which is no `cat` file: were files swapped"):
+    with pytest.raises(
+        DataError, match=r"testing-cat.mat holds int32 .*, which is not a `cat` file: were files swapped"
+    ):
         load_dataset("smallnorb", "test", folder=small_set)

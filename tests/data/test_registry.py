@@ -205,9 +205,9 @@ def test_a_stand_in_of_ones_own_has_cells_beside_the_papers(stripes: None) -> No
 
 def test_what_cannot_be_registered_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     forget_afterwards(monkeypatch)
-    with pytest.raises(ValueError, match="there is a data set called 'mnist' already"):
+    with pytest.raises(ValueError, match="there is already a data set called 'mnist'"):
         register_dataset("mnist", image_size=28)(lambda split, protocol: None)
-    with pytest.raises(ValueError, match="leaks names the protocol 'papr': there are default, paper"):
+    with pytest.raises(ValueError, match="leaks names an unknown protocol 'papr': choose from default, paper"):
         register_dataset("other", image_size=28, leaks={"papr": "all of it"})
     register_dataset("pair", image_size=28)(lambda split, protocol: (1, 2))
     with pytest.raises(TypeError, match="the loader of pair returned a tuple: it must return a Dataset"):

@@ -70,7 +70,7 @@ def test_transformations_move_pixels_where_they_say() -> None:
     image[0, 0, 5, 15] = 1  # above the centre, in an image that is not square
     assert brightest(transformed(image, rotation=-90)) == divmod(10 * 31 + 10, 21)
     assert transformed(image, shear=0.4).flatten().argmax() == 5 * 31 + 13
-    with pytest.raises(ValueError, match="scale 0 is not above 0"):
+    with pytest.raises(ValueError, match="scale 0 is too small: it must be above 0"):
         transformed(image, scale=0)
 
 

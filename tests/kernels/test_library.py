@@ -56,8 +56,6 @@ def test_an_entry_point_that_fails_is_not_passed_over(monkeypatch: pytest.Monkey
 
 def test_an_operator_without_the_library_says_why_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library, "_LIBRARY", None)
-    monkeypatch.setattr(library, "_LOADED", "switched off by a test")
-    with pytest.raises(
-        RuntimeError, match=r"^squash_forward needs the native library, which is switched off by a test$"
-    ):
+    monkeypatch.setattr(library, "_LOADED", "disabled by a test")
+    with pytest.raises(RuntimeError, match=r"^squash_forward needs the native library, which is disabled by a test$"):
         torch.ops.shortcaps.squash(torch.zeros(1, 1, 1, 1, 1, 1))

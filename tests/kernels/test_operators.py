@@ -136,7 +136,7 @@ def test_what_is_right_passes(operator: str, batch: int) -> None:
 def test_mixed_dtypes_are_refused(operator: str, name: str, refused: Callable[..., None]) -> None:
     arguments = OPERATORS[operator]()
     arguments[name] = arguments[name].double()
-    refused(operator, arguments, TypeError, rf"^{name} has dtype torch.float64: torch.float32 is needed")
+    refused(operator, arguments, TypeError, rf"^{name} has dtype torch.float64: it must be torch.float32")
 
 
 @named(EVERY_FIRST)
@@ -155,7 +155,10 @@ def test_a_dimension_too_few_is_refused(operator: str, name: str, refused: Calla
     arguments = OPERATORS[operator]()
     arguments[name] = arguments[name][0]
     refused(
-        operator, arguments, ValueError, rf"^{name} has shape \({', '.join(map(str, arguments[name].shape))},?\): \("
+        operator,
+        arguments,
+        ValueError,
+        rf"^{name} has shape \({', '.join(map(str, arguments[name].shape))},?\): it must be \(",
     )
 
 
@@ -167,7 +170,7 @@ def test_a_size_of_one_too_many_is_refused(operator: str, name: str, refused: Ca
         arguments = OPERATORS[operator]()
         tensor = arguments[name]
         arguments[name] = torch.cat([tensor, tensor.narrow(dimension, 0, 1)], dimension)
-        refused(operator, arguments, ValueError, r"^\w+ has shape \(.*\): \(.*\) is needed, for \(")
+        refused(operator, arguments, ValueError, r"^\w+ has shape \(.*\): it must be \(.*\), for \(")
 
 
 @named(EVERY)
@@ -182,7 +185,9 @@ def test_nothing_but_the_batch_may_be_empty(operator: str, name: str, refused: C
 def test_tensors_on_two_devices_are_refused(operator: str, name: str) -> None:
     arguments = OPERATORS[operator]()
     arguments[name] = arguments[name].to("meta")
-    with pytest.raises(ValueError, match=r"^\w+ is on (meta: cpu|cpu: meta) is needed, as all tensors"):
+    with pytest.raises(
+        ValueError, match=r"^\w+ is on (meta: it must be on cpu|cpu: it must be on meta), as all tensors"
+    ):
         call(operator, arguments)
 
 
@@ -213,13 +218,13 @@ def test_an_unknown_kind_is_refused(operator: str, kind: int, refused: Callable[
 @pytest.mark.parametrize("operator", ["route", "route_backward"])
 @pytest.mark.parametrize("iterations", [0, -2])
 def test_a_routing_needs_an_iteration(operator: str, iterations: int, refused: Callable[..., None]) -> None:
-    message = rf"^iterations is {iterations}: at least 1 is needed"
+    message = rf"^iterations is {iterations}: it must be at least 1"
     refused(operator, {**OPERATORS[operator](), "iterations": iterations}, ValueError, message)
 
 
 @pytest.mark.parametrize("operator", ["pre_vote", "pre_vote_backward"])
 def test_a_convolution_needs_a_stride(operator: str, refused: Callable[..., None]) -> None:
-    refused(operator, {**OPERATORS[operator](), "stride": 0}, ValueError, "^stride is 0: at least 1 is needed")
+    refused(operator, {**OPERATORS[operator](), "stride": 0}, ValueError, "^stride is 0: it must be at least 1")
 
 
 @pytest.mark.parametrize("operator", ["pre_vote", "pre_vote_backward"])
@@ -230,7 +235,7 @@ def test_a_kernel_has_to_fit(operator: str, kernel: tuple[int, int], refused: Ca
         operator,
         arguments,
         ValueError,
-        rf"^maps has shape \(.*\): a height and width of at least {kernel[0]}x{kernel[1]} is",
+        rf"^maps has shape \(.*\): height and width must be at least {kernel[0]}x{kernel[1]},",
     )
 
 
@@ -238,7 +243,7 @@ def test_a_kernel_has_to_fit(operator: str, kernel: tuple[int, int], refused: Ca
 def test_the_way_back_needs_the_state_of_the_way_there(shape: tuple[int, ...], refused: Callable[..., None]) -> None:
     arguments = route_backward()
     assert arguments["state"].shape == (16, 267)
-    message = r"^state has shape \(.*\): \(16, 267\) is needed, for \(.* keep_state\)$"
+    message = r"^state has shape \(.*\): it must be \(16, 267\), for \(.* keep_state\)$"
     refused("route_backward", {**arguments, "state": torch.empty(shape)}, ValueError, message)
 
 

@@ -158,7 +158,7 @@ def test_a_scale_of_another_dtype_shape_or_with_a_gradient_is_no_danger(path: st
 def test_capsule_dropout_does_nothing_outside_training() -> None:
     maps = torch.randn(2, 4, 8, 4, 6, 6)
     assert CapsuleDropout(0.2).eval()(maps) is maps
-    with pytest.raises(ValueError, match=r"dropout 1\.0 is not a probability below 1"):
+    with pytest.raises(ValueError, match=r"dropout 1\.0 is out of range: it must be at least 0 and below 1"):
         CapsuleDropout(1.0)
 
 

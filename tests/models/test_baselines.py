@@ -96,5 +96,5 @@ def test_a_run_of_one_is_used_like_any_other_but_has_no_pose_capsules(name: str,
 
 
 def test_a_network_without_routing_takes_none() -> None:
-    with pytest.raises(RunError, match="cnn-23k has no routing or shortcut to choose"):
+    with pytest.raises(RunError, match="cnn-23k has neither routing nor shortcut"):
         TrainConfig.of(model="cnn-23k", routing="em")

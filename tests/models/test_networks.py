@@ -340,7 +340,11 @@ def test_networks_are_finite_under_bfloat16_autocast(routing: str, shortcut: boo
         (lambda: shortcaps.create_model(passes=0), ValueError, "passes 0 is too small: it must be at least 1"),
         (lambda: shortcaps.create_model(routing=shortcaps.EM(), iterations=2), TypeError, "iterations is given twice"),
         (lambda: shortcaps.create_model(classes=0), ValueError, "classes 0 is too small"),
-        (lambda: shortcaps.create_model(dropout=1.5), ValueError, "dropout 1.5 is not a probability"),
+        (
+            lambda: shortcaps.create_model(dropout=1.5),
+            ValueError,
+            "dropout 1.5 is out of range: it must be at least 0 and below 1",
+        ),
         (
             lambda: shortcaps.create_model(image_size=9),
             ValueError,

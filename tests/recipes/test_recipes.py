@@ -152,5 +152,5 @@ def test_recipes_are_listed_shown_and_copied(cli: Any, tmp_path: Path) -> None:
     assert "--recipe" in cli("recipe", "copy", "fast", target).stdout
     assert read_recipe(target) == RECIPES["fast"]
     again = cli("recipe", "copy", "fast", target)
-    assert "exists already: choose another name" in str(again.exception)
+    assert "already exists: choose another name" in str(again.exception)
     assert "unknown recipe 'slow'" in str(cli("recipe", "show", "slow").exception)

@@ -49,7 +49,7 @@ def test_counting_counts_additions_products_and_matrix_products() -> None:
 
 
 def test_an_operator_that_nobody_has_priced_is_not_overlooked() -> None:
-    with pytest.raises(NotImplementedError, match="nobody has said what"), CountOperations():
+    with pytest.raises(NotImplementedError, match=r"the cost of .* is unknown"), CountOperations():
         torch.ones(3, 3).cumsum(0)
 
 
@@ -103,7 +103,7 @@ def test_sentences_on_table_2_follow_the_data() -> None:
 def test_a_device_that_is_not_here_is_refused_at_once() -> None:
     said = finish(shortcaps("reproduce", "table2", "--device", "toaster"), expect=2)
     assert said == (
-        f"shortcaps: --device toaster is not available on this platform: leave it out to take the best there is ({best_device()})\n"
+        f"shortcaps: --device toaster is not available on this platform: leave it out to use the best available ({best_device()})\n"
     )
 
 

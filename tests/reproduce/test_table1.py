@@ -188,7 +188,7 @@ def test_a_damaged_record_is_named(tmp_path: Path) -> None:
 
 def test_a_run_with_other_settings_is_not_taken_for_this_job(tmp_path: Path, grid: list[Job]) -> None:
     assert in_process(grid[0], 0, 1, Processes()) is None
-    with pytest.raises(RunError, match=r"holds a run with .* instead of .*: choose other --runs, or move it away"):
+    with pytest.raises(RunError, match=r"holds a run with .* instead of .*: choose another --runs, or move it away"):
         run_grid(grid[:1], tmp_path, launch=in_process)
 
 
@@ -234,7 +234,7 @@ def test_a_job_that_is_stopped_goes_on_from_where_it_was(job: Job, tmp_path: Pat
     assert run_job(long, 0, 2, processes) is None
     assert not (long.run / "result.json").exists(), "it was stopped before its end"
     assert run_job(long, 0, 2, Processes()) is None
-    assert "going on after step" in (long.run / "log.txt").read_text()
+    assert "resuming after step" in (long.run / "log.txt").read_text()
     assert (long.run / "model.safetensors").read_bytes() == (whole.run / "model.safetensors").read_bytes()
 
 

@@ -129,7 +129,7 @@ def test_a_subclass_may_name_a_kernel_for_itself(calls: list[int]) -> None:
 def test_a_kind_belongs_to_one_routing_only() -> None:
     assert Attention.native is not None
     kind = Attention.native.kind
-    with pytest.raises(ValueError, match=rf"native kind {kind} of .*Other is already that of .*Attention"):
+    with pytest.raises(ValueError, match=rf"native kind {kind} of .*Other already belongs to .*Attention"):
 
         class Other(Fuzzy):
             native = NativeSpec(kind=kind, state_size=lambda iterations, outputs, size: 1)

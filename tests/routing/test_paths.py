@@ -231,7 +231,7 @@ def test_forward_mode_derivatives_are_refused_by_native_code_and_right_without(n
 def test_a_library_of_other_source_files_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not isinstance(library._load(), str)
     monkeypatch.setattr(library, "source_digest", lambda: "of other files")
-    assert library._load() == "of another version than its source files (install the package again)"
+    assert library._load() == "built from other source files than these (reinstall the package)"
 
 
 def test_without_the_native_library_everything_runs_and_says_so() -> None:
@@ -250,7 +250,7 @@ def test_without_the_native_library_everything_runs_and_says_so() -> None:
     shape, path, refusal = result.stdout.splitlines()
     assert shape == "torch.Size([1, 10])"
     assert path == "path: factored (votes never built; runs wherever PyTorch runs)"
-    assert refusal.startswith("path 'fused' needs the native library, which is switched off by SHORTCAPS_NO_NATIVE")
+    assert refusal.startswith("path 'fused' needs the native library, which is disabled by SHORTCAPS_NO_NATIVE")
 
 
 @NATIVE

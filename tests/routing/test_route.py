@@ -64,14 +64,18 @@ def test_an_input_that_does_not_exist_has_no_say(routing: str) -> None:
         (
             lambda: make_routing("em", iterations=0),
             ValueError,
-            "iterations 0 is too small: a routing needs a whole number",
+            "iterations 0 is too small: a routing needs an integer of at least 1",
         ),
         (
             lambda: make_routing("em", fuzziness=2),
             TypeError,
             "em routing has no setting 'fuzziness': it has iterations",
         ),
-        (lambda: make_routing(shortcaps.EM(), iterations=2), TypeError, "is already made"),
+        (
+            lambda: make_routing(shortcaps.EM(), iterations=2),
+            TypeError,
+            "already has its settings: give iterations when you create it",
+        ),
         (lambda: shortcaps.route(torch.randn(2, 3)), ValueError, "votes have shape (2, 3): give (batch, inputs"),
         (lambda: shortcaps.route(torch.ones(1, 2, 3, 4, dtype=torch.long)), TypeError, "votes are torch.int64"),
         (lambda: shortcaps.route(torch.randn(1, 0, 3, 4)), ValueError, "only the batch may be empty"),
@@ -88,7 +92,7 @@ def test_an_input_that_does_not_exist_has_no_say(routing: str) -> None:
         (
             lambda: shortcaps.route(torch.randn(1, 5, 3, 2, 2), start=torch.empty(1, 3, 2, 2, device="meta")),
             ValueError,
-            "start is on meta, but the votes are on cpu: bring them together",
+            "start is on meta, but the votes are on cpu: move them to one device",
         ),
         (lambda: make_routing("fuzzy", fuzziness=float("inf")), ValueError, "fuzziness m_f = inf is too large"),
         (lambda: make_routing("em", floor=0.0), ValueError, "floor 0.0 is too small: it must be above 0"),

@@ -88,6 +88,7 @@ def test_records_of_old_runs_count_as_runs_of_the_same_settings() -> None:
 def test_a_run_of_a_later_version_is_refused_with_its_format(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"format": 99}')
     with pytest.raises(
-        RunError, match=r"config.json cannot be used: it was written by another version .*format 99, here 2"
+        RunError,
+        match=r"config.json cannot be used: it was written by another version .*format 99; this one reads 1 to 2",
     ):
         read_manifest(tmp_path)

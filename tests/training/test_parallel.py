@@ -113,8 +113,8 @@ def test_two_processes_stop_together_and_go_on_to_the_same_weights(tmp_path: Pat
     process = start(sys.executable, script, *common, tmp_path / "run")
     output, _ = process.communicate(timeout=60)
     assert process.returncode != 0
-    assert output.count("go on with: shortcaps train --resume") == 1, output
-    assert "going on after step 4 of 6" in finish(start(sys.executable, script, "train", "--resume", tmp_path / "run"))
+    assert output.count("resume with: shortcaps train --resume") == 1, output
+    assert "resuming after step 4 of 6" in finish(start(sys.executable, script, "train", "--resume", tmp_path / "run"))
     assert (tmp_path / "run/model.safetensors").read_bytes() == (tmp_path / "whole/model.safetensors").read_bytes()
 
 

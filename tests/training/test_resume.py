@@ -111,7 +111,7 @@ def test_a_killed_run_ends_with_the_same_weights(
         shortcaps("train", "--data", data, "--config", settings, "--out", tmp_path / "run", patch=patch), expect=code
     )
     if code > 0:
-        assert f"go on with: shortcaps train --resume {tmp_path / 'run'}" in output
+        assert f"resume with: shortcaps train --resume {tmp_path / 'run'}" in output
     assert not (tmp_path / "run" / "result.json").exists()
     finish(shortcaps("train", "--resume", tmp_path / "run"))
     assert_same(tmp_path / "run", whole)
@@ -127,7 +127,7 @@ def test_a_run_killed_again_and_again_ends_with_the_same_weights(
         finish(shortcaps(*arguments, patch=patch + AT_STEP.format(step=step, signal="SIGKILL")), expect=-signal.SIGKILL)
         arguments = ["train", "--resume", tmp_path / "run"]
     output = finish(shortcaps(*arguments))
-    assert "going on after step 16 of 20" in output  # the checkpoint after the last step before the kill
+    assert "resuming after step 16 of 20" in output  # the checkpoint after the last step before the kill
     assert_same(tmp_path / "run", whole)
 
 
@@ -164,8 +164,8 @@ def test_damaged_and_foreign_checkpoints_are_refused_and_the_previous_one_is_use
         (run / f"checkpoint-00000020.{suffix}").write_bytes((other / f"checkpoint-00000020.{suffix}").read_bytes())
     output = finish(shortcaps("train", "--resume", run))
     assert "checkpoint-00000020.safetensors belongs to another run: not used" in output
-    assert "checkpoint-00000015.safetensors is damaged (its checksum does not fit): not used" in output
-    assert "going on after step 10 of 20" in output
+    assert "checkpoint-00000015.safetensors is damaged (its checksum does not match): not used" in output
+    assert "resuming after step 10 of 20" in output
     assert_same(run, whole)
 
 
@@ -207,9 +207,7 @@ def test_a_run_is_not_resumed_with_other_images(tmp_path: Path) -> None:
     next((data / "test").rglob("*.png")).unlink()
     train(config, tmp_path / "run", resume=True)  # what is tested on may change
     next((data / "val").rglob("*.png")).unlink()
-    with pytest.raises(
-        RunError, match=r"pictures \(validation\) are not those that .* was begun with: bring them back"
-    ):
+    with pytest.raises(RunError, match=r"pictures \(validation\) are not those that .* was started with: restore them"):
         train(config, tmp_path / "run", resume=True)
     said = finish(shortcaps("evaluate", tmp_path / "run"))
     assert (
@@ -237,7 +235,7 @@ def test_a_run_whose_checkpoints_are_of_other_settings_is_not_begun_anew(tmp_pat
         run.write_checkpoint(Checkpoint({"weights": torch.zeros(1)}, {"step": step}), "with two processes")
     (tmp_path / "checkpoint-00000015.safetensors").write_bytes(b"damaged")
     before = sorted(tmp_path.iterdir())
-    with pytest.raises(RunError, match=r"another number of processes .*: go on as the run was begun"):
+    with pytest.raises(RunError, match=r"another number of processes .*: resume the run as it was started"):
         run.read_checkpoint("with four")
     assert sorted(tmp_path.iterdir()) == before
     for file in before:

@@ -128,7 +128,7 @@ MISTAKES = {
     "unknown network": (["--model", "big"], "unknown network 'big': choose one of baseline"),
     "unknown recipe": (["--recipe", "slow"], "unknown recipe 'slow': choose one of fast, paper, or give the path"),
     "negative lr": (["--lr", "-1"], "lr -1.0 should be greater than 0"),
-    "too many devices": (["--devices", "999"], "devices 999 are more than there are: this machine has"),
+    "too many devices": (["--devices", "999"], "devices 999 is too large: this machine has"),
     "too small images": (["--image-size", "9"], "image_size 9 is too small: capsule layer 2"),
     "unwritable": (["--out", "/proc/nothing/run"], "/proc/nothing/run cannot be written to"),
     "nothing to resume": (["--resume", "/nowhere"], "/nowhere is not a run directory: there is no such folder"),
@@ -160,7 +160,7 @@ def test_an_existing_run_is_neither_overwritten_nor_resumed_as_another(run: Path
     before = {file.name: file.read_bytes() for file in run.iterdir()}
     data = run.parent / "pictures"
     output = finish(shortcaps("train", "--data", data, "--out", run), expect=2)
-    assert "already holds a run: choose another --out, or go on with it by --resume" in output
+    assert "already holds a run: choose another --out, or continue it with --resume" in output
     output = finish(shortcaps("train", "--resume", run, "--seed", 4), expect=2)
     assert "--seed 4 is not what" in output
     assert {file.name: file.read_bytes() for file in run.iterdir()} == before
@@ -204,7 +204,7 @@ def test_a_full_disk_gets_one_line_exit_code_one_and_leaves_the_last_checkpoint(
     output = finish(shortcaps("train", "--data", data, "--config", settings, "--out", run, patch=DISK_FULL), expect=1)
     assert "checkpoint-00000010.safetensors: No space left on device" in output.splitlines()[-1]
     assert "Traceback" not in output
-    assert "going on after step 5 of 20" in finish(shortcaps("train", "--resume", run))
+    assert "resuming after step 5 of 20" in finish(shortcaps("train", "--resume", run))
 
 
 @pytest.mark.filterwarnings("ignore:image values run from")

@@ -1,4 +1,4 @@
-"""How fast and how large: paths, routings and networks side by side, on the machine at hand."""
+"""Benchmarks: time and memory of paths, routings and networks, side by side on this machine."""
 
 from shortcaps.bench.cases import BACKBONE, BENCH_PATHS, Case
 from shortcaps.bench.run import Report, Result, run_benchmark

@@ -20,7 +20,7 @@ BENCH_PATHS = {
     "compiled": "factored, through torch.compile",
 }
 BACKBONE = "backbone"
-"""Instead of a path: what lies below the capsules, the stem and the primary convolution, by itself."""
+"""Instead of a path: only the part below the capsules, the stem and the primary convolution."""
 
 Step = Callable[[], object]
 
@@ -60,7 +60,7 @@ class Case:
         return f"{self.network} {self.family} {self.routing}, {self.path}, batch {self.batch}"
 
     def to_dict(self) -> dict[str, Any]:
-        """The case as JSON keeps it."""
+        """Plain values, for JSON."""
         return asdict(self)
 
     def model(self) -> CapsuleNetwork:
@@ -133,7 +133,7 @@ def _backbone_step(model: CapsuleNetwork, images: Tensor) -> Step:
     parameters = [*model.backbone.parameters(), *model.primary.parameters()]
     optimizer = torch.optim.Adam(parameters, fused=True)
     below = _backbone(model)
-    # What would come down from the capsules: the backbone is not charged for a loss of its own.
+    # Stands for the gradient from the capsules, so that the backbone is not charged for a loss.
     gradient = torch.randn_like(below(images))
 
     def step() -> None:

@@ -13,16 +13,21 @@ from shortcaps.bench.cases import Case
 
 log = logging.getLogger(__name__)
 
-# By default glibc keeps much of what was freed, how much depends on chance, and the peak of one and the same step varies by 7 %.
-# With a fixed threshold every larger block goes back to the system at once: repetitions agree to less than a percent.
+# By default glibc keeps much of what was freed; how much varies, and with it the peak of the same step, by 7 %. With a fixed
+# threshold every larger block is returned to the system at once: repetitions agree to less than a percent.
 _GIVE_BACK = {"MALLOC_MMAP_THRESHOLD_": str(128 * 1024)}
 
 
 def measure_memory(case: Case, device: str = "cpu", *, training: bool = True) -> int | None:
-    """Bytes above what the process held before it made the network, at the highest, over two steps.
+    """Peak memory of two steps of a case, in bytes above what the process held before it created the network.
 
-    None where they are not available: no such counter on this system, or the case does not fit into the machine at all. The log
-    says why.
+    Args:
+        case: What to measure.
+        device: Where.
+        training: Whether a step is a training step or inference.
+
+    Returns:
+        Bytes; None if the system has no such counter or the case does not fit into memory, in which case the reason is logged.
     """
     job = json.dumps({**case.to_dict(), "training": training, "device": device})
     result = subprocess.run(
@@ -34,17 +39,17 @@ def measure_memory(case: Case, device: str = "cpu", *, training: bool = True) ->
     )
     if result.returncode == 0 and result.stdout.strip().isdigit():
         return int(result.stdout)
-    why = (result.stderr.strip().splitlines() or [f"it ended with {result.returncode}"])[-1]
+    why = (result.stderr.strip().splitlines() or [f"it exited with code {result.returncode}"])[-1]
     log.warning("the memory of %s could not be measured: %s", case, why)
     return None
 
 
 def _resident_peak() -> int:
-    """The most memory this process ever held since the counter was reset."""
+    """The most memory that this process has held since the counter was reset, in bytes."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
-    raise OSError("the system does not say how much memory a process held")
+    raise OSError("the system does not report the peak memory of a process")
 
 
 def _main(job: str) -> None:

@@ -1,4 +1,4 @@
-"""Pictures of how time and memory grow."""
+"""Plots of how time and memory grow."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ COLOURS = {"dense": "#b0413e", "factored": "#8a7b3c", "fused": "#2b6cb0", "compi
 
 
 def plot_scaling(found: list[Scaling], target: Path) -> None:
-    """A column for each quantity: time above, memory below, logarithmic, with the fitted exponents in the legend."""
+    """Write a figure with a column for each quantity: time above, memory below, on logarithmic axes, with the fitted exponents."""
     from matplotlib import ticker
     from matplotlib.figure import Figure
 

@@ -11,18 +11,18 @@ from shortcaps.bench.memory import measure_memory
 from shortcaps.bench.timing import matrix_product, milliseconds, time_interleaved
 from shortcaps.environment import describe_environment
 
-MATRIX_PRODUCT = "matrix product"
+_MATRIX_PRODUCT = "matrix product"
 
 
 @dataclass(frozen=True)
 class Result:
-    """One case, measured. None: not asked for, or not available.
+    """The measurements of one case; None for what was not requested or could not be measured.
 
     Attributes:
         case: What was measured.
         step_ms: A training step, the median in milliseconds.
         inference_ms: A forward pass, likewise.
-        multiply_adds: Forward, for one image; None for the backbone.
+        multiply_adds: Of a forward pass for one image; None for the backbone.
         memory: Peak of a training step, in bytes.
         step_over_backbone: Ratio of its step to its backbone's.
         dense_over_step: Ratio of the dense reference's step to its own.
@@ -39,19 +39,19 @@ class Result:
     dense_over_memory: float | None = None
 
     def images_per_second(self, milliseconds: float) -> float:
-        """Images in a second where a batch takes so many milliseconds."""
+        """Images per second if a batch takes this many milliseconds."""
         return 1000 * self.case.batch / milliseconds
 
 
 @dataclass(frozen=True)
 class Report:
-    """Everything that one benchmark found.
+    """The results of one benchmark.
 
     Attributes:
         machine: Versions, commit, processor.
-        device: What did the work.
-        rounds: Of which the medians were taken.
-        peak_multiply_adds: Multiply–adds in a second of a large matrix product, measured in the same rounds.
+        device: The device that was measured.
+        rounds: Number of rounds that the medians are over.
+        peak_multiply_adds: Multiply–adds per second of a large matrix product, measured in the same rounds.
         results: One for each case.
         latency_ms: Inference of one image, by name of the network.
     """
@@ -64,11 +64,11 @@ class Report:
     latency_ms: dict[str, float] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as JSON keeps it."""
+        """Plain values, for JSON."""
         return asdict(self)
 
     def result(self, case: Case) -> Result:
-        """What was found for a case."""
+        """The result of a case."""
         return next(result for result in self.results if result.case == case)
 
 
@@ -81,15 +81,15 @@ def run_benchmark(
     latency: bool = True,
     progress: Callable[[str], None] = lambda message: None,
 ) -> Report:
-    """Measure cases, and beside each its backbone and, for ratios, whatever of it is dense.
+    """Measure cases along with their backbones and, for ratios, their dense references.
 
     Args:
-        cases: What to measure.
-        rounds: In each of them every case takes its turn.
+        cases: What to measure; the dense references must be among them.
+        rounds: Number of rounds; every case is measured in each.
         device: Where.
-        memory: Whether peak memory is measured too, in a process of its own for each case.
-        latency: Whether one image at a time is measured too.
-        progress: Called with what is being done.
+        memory: Whether to measure peak memory as well, in a separate process for each case.
+        latency: Whether to measure one image at a time as well.
+        progress: Called with a description of what is being measured.
     """
     wanted = list(dict.fromkeys(cases))
     backbones = dict.fromkeys(replace(case, path=BACKBONE, routing="fuzzy") for case in wanted)
@@ -102,11 +102,11 @@ def run_benchmark(
     progress("preparing")
     product, multiply_adds = matrix_product(device)
     steps: dict[Case | str, Any] = {case: case.training_step(device) for case in every}
-    steps[MATRIX_PRODUCT] = product
+    steps[_MATRIX_PRODUCT] = product
     step_times = time_interleaved(
         steps, rounds, device, lambda name, turn: progress(f"training step, round {turn} of {rounds}: {name}")
     )
-    peak = multiply_adds / min(step_times[MATRIX_PRODUCT])
+    peak = multiply_adds / min(step_times[_MATRIX_PRODUCT])
     del steps
     inference_times = time_interleaved(
         {case: case.inference(device) for case in every},
@@ -137,7 +137,7 @@ def run_benchmark(
 
 
 def _latency(cases: list[Case], device: str, progress: Callable[[str], None]) -> dict[str, float]:
-    """One image at a time, for every network that was asked for, on its fastest path."""
+    """Milliseconds for one image at a time, for every network on its native or factored path."""
     progress("one image at a time")
     fastest = {}
     for case in cases:

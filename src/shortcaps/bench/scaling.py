@@ -1,4 +1,4 @@
-"""How time and memory grow: one quantity at a time, on each path, with the exponent of the power law that fits."""
+"""How time and memory grow: one quantity at a time, on each path, with the exponent of the fitted power law."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class Scaling:
     """How time and memory grow with one quantity, on one path.
 
     Attributes:
-        quantity: What was changed.
+        quantity: What was varied.
         path: How votes are computed.
-        case: What it was changed in.
-        values: What it was set to.
-        votes: For each value, the numbers a voting tensor of the batch would hold.
-        step_ms: For each value, a training step.
-        memory: For each value, peak memory in bytes; None where it could not be measured.
+        case: The case in which it was varied.
+        values: The values it took.
+        votes: For each value, the numbers in the voting tensor of a batch.
+        step_ms: For each value, a training step in milliseconds.
+        memory: For each value, peak memory in bytes; None if it could not be measured.
     """
 
     quantity: str
@@ -43,21 +43,21 @@ class Scaling:
 
     @property
     def time_exponent(self) -> float:
-        """Of the power law that fits the times best."""
+        """Exponent of the power law fitted to the times."""
         return exponent(self.values, self.step_ms)
 
     @property
     def memory_exponent(self) -> float | None:
-        """Of the power law that fits the memory best."""
+        """Exponent of the power law fitted to the memory."""
         return exponent(self.values, self.memory)
 
     @property
     def memory_exponent_by_votes(self) -> float | None:
-        """How memory grows with the votes that a quantity adds; a path that builds them is near 1."""
+        """Exponent of memory as a function of the number of votes; near 1 for a path that builds them."""
         return exponent(self.votes, self.memory) if len(set(self.votes)) > 1 else None
 
     def to_dict(self) -> dict[str, Any]:
-        """What JSON keeps, with the exponents."""
+        """Plain values with the exponents, for JSON."""
         return {
             **asdict(self),
             "time_exponent": self.time_exponent,
@@ -67,7 +67,7 @@ class Scaling:
 
 
 def exponent(x: Sequence[float], y: Sequence[float | None]) -> float:
-    """Least squares for `ln y = a + exponent · ln x`."""
+    """The exponent of the power law through the points, by least squares for `ln y = a + exponent · ln x`; nan for fewer than two."""
     points = [(math.log(a), math.log(b)) for a, b in zip(x, y, strict=True) if b]
     if len(points) < 2:
         return math.nan
@@ -90,15 +90,18 @@ def measure_scaling(
     device: str = "cpu",
     progress: Callable[[str], None] = lambda message: None,
 ) -> list[Scaling]:
-    """How time and memory grow, one quantity at a time.
+    """Measure how time and memory grow, one quantity at a time.
 
     Args:
-        base: What is changed.
-        quantities: Names out of `QUANTITIES`.
-        paths: Out of `BENCH_PATHS`.
-        rounds: In each of them everything takes its turn.
+        base: The case to vary.
+        quantities: Names from `QUANTITIES`.
+        paths: Names from `BENCH_PATHS`.
+        rounds: Number of rounds; everything is measured in each.
         device: Where.
-        progress: Called with what is being done.
+        progress: Called with a description of what is being measured.
+
+    Returns:
+        One for each quantity and path.
     """
     found = []
     for quantity in quantities:

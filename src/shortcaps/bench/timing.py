@@ -1,4 +1,4 @@
-"""Times on a machine that is never quite quiet: rounds in which everything takes its turn, and medians over them."""
+"""Timing on a machine that is never quite quiet: rounds in which everything is measured in turn, and medians over them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from shortcaps.bench.cases import Step
 
 Name = TypeVar("Name")
 
-# What takes longer than this is asked only three times, ...
-SLOW = 3.0
-# ... and what takes less than this is repeated, in every round, until it has taken as long: training repeats a step too,
+# Whatever takes longer than this, in seconds, is measured only three times, ...
+_SLOW = 3.0
+# ... and whatever takes less than this is repeated in every round until it has taken as long: training repeats a step too,
 # and a step that follows another network's finds none of its data in the caches.
 TURN = 0.4
 
@@ -26,12 +26,21 @@ def time_interleaved(
     device: str,
     progress: Callable[[Name, int], None] = lambda name, turn: None,
 ) -> dict[Name, list[float]]:
-    """Seconds of every step in every round. Each round goes through all steps, so that a slow moment of the machine
-    meets them all; one round before the first is not counted."""
+    """Time steps in rounds, each of which runs all of them, so that a slow moment of the machine affects them all.
+
+    Args:
+        steps: What to time, by name.
+        rounds: Number of rounds; one more before the first is not counted.
+        device: What to wait for at the end of a step.
+        progress: Called with the name and the round.
+
+    Returns:
+        For each name, seconds per step in every round.
+    """
     found: dict[Name, list[float]] = {name: [] for name in steps}
     for turn in range(rounds + 1):
         for name, step in steps.items():
-            if turn > 3 and min(found[name]) > SLOW:
+            if turn > 3 and min(found[name]) > _SLOW:
                 continue
             progress(name, turn)
             seconds = _seconds(step, 1, device)
@@ -47,12 +56,12 @@ def _seconds(step: Step, repeats: int, device: str) -> float:
     started = time.perf_counter()
     for _ in range(repeats):
         step()
-    wait_for(device)
+    _wait_for(device)
     return (time.perf_counter() - started) / repeats
 
 
-def wait_for(device: str) -> None:
-    """Until an accelerator has done what it was told."""
+def _wait_for(device: str) -> None:
+    """Wait until an accelerator has finished."""
     if device.startswith("cuda"):
         torch.cuda.synchronize(device)
     elif device.startswith("mps"):
@@ -60,10 +69,11 @@ def wait_for(device: str) -> None:
 
 
 def milliseconds(times: list[float]) -> float:
+    """The median of times in seconds, in milliseconds."""
     return 1000 * median(times)
 
 
 def matrix_product(device: str, size: int = 1536) -> tuple[Step, float]:
-    """A product of two square matrices, the fastest arithmetic there is, and the multiply–adds it takes."""
+    """A product of two square matrices, the fastest arithmetic there is, and the number of multiply–adds it takes."""
     a, b = torch.randn(2, size, size, device=device)
     return lambda: a @ b, float(size) ** 3

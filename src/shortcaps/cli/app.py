@@ -1,4 +1,4 @@
-"""What all commands share: the application, where they print, what they say while they work."""
+"""What all commands share: the application, the consoles, errors and notes."""
 
 from __future__ import annotations
 
@@ -24,43 +24,44 @@ app = typer.Typer(
 )
 console = Console()
 errors = Console(stderr=True)
-# Typer exports only this one of click's mistakes in usage; its base is that of the others, in each version of typer.
-UsageError = cast(type[typer.BadParameter], typer.BadParameter.__bases__[0])
+# Typer exports only this one of click's usage errors; its base class is that of the others, in every version of typer.
+_UsageError = cast(type[typer.BadParameter], typer.BadParameter.__bases__[0])
 
 
 def main() -> None:
-    """The `shortcaps` command. A mistake of the user's gets one line and exit code 2, a fault while running exit code 1."""
+    """Run the `shortcaps` command. A mistake of the user's prints one line and exits with code 2, a failure while running with code 1."""
     _print_log()
     try:
         sys.exit(app(standalone_mode=False))
-    except UsageError as mistake:
-        _refuse_usage(mistake)
+    except _UsageError as mistake:
+        _exit_for_usage(mistake)
     except (DataError, RunError) as mistake:
-        _say_and_exit(str(mistake), 2)
+        _exit(str(mistake), 2)
     except RunFault as fault:
-        _say_and_exit(str(fault), 1)
+        _exit(str(fault), 1)
     except ModuleNotFoundError as missing:
-        _say_and_exit(f"this needs {missing.name}, which is not installed: pip install 'shortcaps[all]'", 1)
+        _exit(f"this needs {missing.name}, which is not installed: pip install 'shortcaps[all]'", 1)
     except OSError as fault:
-        _say_and_exit(f"{fault.filename or 'a file'}: {fault.strerror or fault}", 1)
+        _exit(f"{fault.filename or 'a file'}: {fault.strerror or fault}", 1)
 
 
-def say_what_is_wrong(message: str) -> None:
+def print_error(message: str) -> None:
+    """Print a line about what is wrong to standard error."""
     errors.print(f"shortcaps: {message}", markup=False, highlight=False, soft_wrap=True)
 
 
-def _say_and_exit(message: str, code: int) -> None:
-    say_what_is_wrong(message)
+def _exit(message: str, code: int) -> None:
+    print_error(message)
     sys.exit(code)
 
 
-def _refuse_usage(mistake: typer.BadParameter) -> None:
-    """One line instead of typer's box of five. Without any argument typer has printed the help already."""
+def _exit_for_usage(mistake: typer.BadParameter) -> None:
+    """Print one line instead of typer's box of five. Without any argument typer has already printed the help."""
     if type(mistake).__name__ == "NoArgsIsHelpError":
         sys.exit(mistake.exit_code)
     command = mistake.ctx.command_path if mistake.ctx else "shortcaps"
     message = " ".join(mistake.format_message().split())
-    _say_and_exit(f"{message[:1].lower()}{message[1:].rstrip('.')} (see `{command} --help`)", mistake.exit_code)
+    _exit(f"{message[:1].lower()}{message[1:].rstrip('.')} (see `{command} --help`)", mistake.exit_code)
 
 
 def _version(wanted: bool) -> None:
@@ -77,20 +78,20 @@ def _options(
 ) -> None: ...
 
 
-def tell(message: str) -> None:
-    """A line about what is going on, beside the results on standard output."""
+def note(message: str) -> None:
+    """Print a remark to standard error, apart from the results on standard output."""
     errors.print(message, markup=False, highlight=False, style="dim", soft_wrap=True)
 
 
 class _Lines(logging.Handler):
-    """Prints what the package logs as the commands print what they have to say themselves."""
+    """Prints the package's log like the notes of the commands."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        tell(record.getMessage())
+        note(record.getMessage())
 
 
 def _print_log() -> None:
-    """Show the package's log from INFO on. Of several processes that train together only the first speaks."""
+    """Print the package's log from INFO on. Of several processes that train together only the first does."""
     log = logging.getLogger("shortcaps")
     log.setLevel(logging.INFO)
     log.addHandler(_Lines() if is_first_process() else logging.NullHandler())
@@ -98,7 +99,11 @@ def _print_log() -> None:
 
 
 def find_device(name: str | None) -> str:
-    """What `--device` says, if there is such a device here; without it, the best there is."""
+    """The device that `--device` names, or the best one available.
+
+    Raises:
+        RunError: There is no such device.
+    """
     if name is None:
         return best_device()
     try:
@@ -107,6 +112,6 @@ def find_device(name: str | None) -> str:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError) as error:
         raise RunError(
-            f"--device {name} is not available on this platform: leave it out to take the best there is ({best_device()})"
+            f"--device {name} is not available on this platform: leave it out to use the best available ({best_device()})"
         ) from error
     return name

@@ -24,19 +24,19 @@ def _chosen(words: str, known: tuple[str, ...], what: str) -> list[str]:
         if name not in known:
             raise RunError(f"unknown {what} {name!r}: choose from {', '.join(known)}, or all")
     if not names:
-        raise RunError(f"no {what} is named: choose from {', '.join(known)}, or all")
+        raise RunError(f"no {what} is given: choose from {', '.join(known)}, or all")
     return names
 
 
 @app.command(
     "bench",
-    help="""Measure how fast and how large the networks are on this machine.
+    help="""Measure time and memory of the networks on this machine.
 
-Every case is measured beside its backbone (the convolutions below the capsules) and its dense reference, in rounds in which
-all take their turn: look at the ratios, they hold on a noisy machine. Memory is the peak of a training step, in a process
-of its own.
+Every case is measured along with its backbone (the convolutions below the capsules) and its dense reference, in rounds
+that run all of them in turn; the ratios are reliable even on a noisy machine. Memory is the peak of a training step, in a
+separate process.
 
-Lists are separated by commas, and `all` is everything.
+Lists are separated by commas; `all` stands for everything.
 
 Examples:
 
@@ -50,24 +50,25 @@ Examples:
 """,
 )
 def bench_command(
-    networks: Annotated[str, typer.Option(help=f"From {', '.join(PRESETS)}.")] = "baseline",
-    families: Annotated[str, typer.Option(help=f"From {', '.join(FAMILIES)}.")] = "shortcut",
-    routings: Annotated[str, typer.Option(help=f"From {', '.join(ROUTINGS.known())}.")] = "all",
-    paths: Annotated[str, typer.Option(help=f"From {', '.join(BENCH_PATHS)}.")] = "dense,factored,fused",
-    batch: Annotated[str, typer.Option(help="Sizes of the batch.")] = "128",
-    image_size: Annotated[int, typer.Option(help="Side of the images.")] = 28,
-    rounds: Annotated[int, typer.Option(help="Rounds of which the median is taken.", min=1)] = 7,
+    networks: Annotated[str, typer.Option(help=f"Networks: {', '.join(PRESETS)}.")] = "baseline",
+    families: Annotated[str, typer.Option(help=f"Families: {', '.join(FAMILIES)}.")] = "shortcut",
+    routings: Annotated[str, typer.Option(help=f"Routings: {', '.join(ROUTINGS.known())}.")] = "all",
+    paths: Annotated[str, typer.Option(help=f"Paths: {', '.join(BENCH_PATHS)}.")] = "dense,factored,fused",
+    batch: Annotated[str, typer.Option(help="Batch sizes.")] = "128",
+    image_size: Annotated[int, typer.Option(help="Side of the images, in pixels.")] = 28,
+    rounds: Annotated[int, typer.Option(help="Number of rounds; results are their medians.", min=1)] = 7,
     memory: Annotated[bool, typer.Option("--memory/--no-memory", help="Measure peak memory too.")] = True,
-    goals: Annotated[
-        bool, typer.Option("--goals", help="Instead: what the library wants of its speed, and whether it has it.")
-    ] = False,
+    goals: Annotated[bool, typer.Option("--goals", help="Measure the speed goals of the library instead.")] = False,
     against: Annotated[
-        str | None, typer.Option(help=f"Instead: how time and memory grow with {', '.join(QUANTITIES)}.")
+        str | None, typer.Option(help=f"Measure instead how time and memory grow with {', '.join(QUANTITIES)}.")
     ] = None,
-    plots: Annotated[Path, typer.Option(help="Where `--against` draws its picture.")] = Path("."),
-    device: Annotated[str | None, typer.Option(help="[default: the best there is]", show_default=False)] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
+    plots: Annotated[Path, typer.Option(help="Folder for the figure of `--against`.")] = Path("."),
+    device: Annotated[
+        str | None, typer.Option(help="cpu, cuda or mps. [default: the best available]", show_default=False)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
+    """Run `shortcaps bench`."""
     from shortcaps.allocator import keep_freed_memory
     from shortcaps.bench.goals import goal_cases, verdicts
     from shortcaps.kernels import library
@@ -86,7 +87,7 @@ def bench_command(
         cases = goal_cases()
     if not library.AVAILABLE and any(case.path == "fused" for case in cases):
         raise RunError(
-            f"the path 'fused' needs the native library, which is {library.description()}: choose other --paths"
+            f"the path 'fused' needs the native library, which is {library.description()}: choose another --paths"
         )
     quantities = _chosen(against, tuple(QUANTITIES), "quantity") if against is not None else []
     keep_freed_memory()
@@ -109,7 +110,7 @@ def bench_command(
             print(json.dumps([scaling.to_dict() for scaling in found], indent=2))
         else:
             _print_scaling(found)
-            console.print(f"picture: {target}", highlight=False)
+            console.print(f"figure: {target}", highlight=False)
         return
     if as_json:
         print(json.dumps(report.to_dict(), indent=2))
@@ -122,7 +123,7 @@ def bench_command(
 
 def _batch_size(word: str) -> int:
     if not word.strip().isdigit() or int(word) < 1:
-        raise RunError(f"batch {word!r} is not a size: give whole numbers above 0, e.g. 1,128")
+        raise RunError(f"batch {word!r} is not a size: give integers above 0, e.g. 1,128")
     return int(word)
 
 
@@ -174,7 +175,7 @@ def _print_report(report: Report) -> None:
     console.print(
         f"medians of {report.rounds} rounds on {report.device}, torch {machine['torch']}, {machine['threads']} threads, "
         f"native code: {machine['native kernels']}; a matrix product reaches {report.peak_multiply_adds / 1e9:.0f} G "
-        "multiply–adds a second here",
+        "multiply–adds per second",
         highlight=False,
         style="dim",
     )

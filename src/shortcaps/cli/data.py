@@ -43,7 +43,7 @@ def _rendering_bar() -> Iterator[Callable[[int, int], None]]:
             bar.stop()
 
 
-NAMES_HELP = "\n".join(
+_NAMES_HELP = "\n".join(
     f"- **{name}**: {spec.description}, {'x'.join(map(str, spec.image_size))}"
     for name, spec in ((name, DATASETS[name]) for name in DATASETS.known())
 )
@@ -51,12 +51,12 @@ NAMES_HELP = "\n".join(
 
 @app.command(
     "data",
-    help=f"""Fetch, verify and prepare a data set, or look at one.
+    help=f"""Fetch and verify a data set, or show some of its images.
 
-{NAMES_HELP}
-- or the path of a **folder** of your own, with `train/ val/ test/` or one folder for each class
+{_NAMES_HELP}
+- or the path of a **folder** of your own, with `train/`, `val/` and `test/`, or with one folder for each class
 
-Files are kept in the cache folder, which SHORTCAPS_CACHE sets.
+Files are kept in a cache folder; the environment variable SHORTCAPS_CACHE moves it.
 
 Examples:
 
@@ -70,18 +70,19 @@ Examples:
 @takes_settings(("protocol", "folder", "image_size", "colour", "skip_broken", "camera"))
 def data(
     words: Annotated[
-        list[str], typer.Argument(metavar="[show] NAME", help="A data set; `show` draws a contact sheet.")
+        list[str], typer.Argument(metavar="[show] NAME", help="A data set; with `show`, a contact sheet of it.")
     ],
-    out: Annotated[Path | None, typer.Option(help="Where `show` writes its picture.")] = None,
+    out: Annotated[Path | None, typer.Option(help="File for the contact sheet. [default: NAME-sheet.png]")] = None,
     plugin: PLUGIN = None,
     *,
     settings: dict[str, Any],
 ) -> None:
+    """Run `shortcaps data`."""
     show = words[0] == "show"
     names = words[1:] if show else words
     if len(names) != 1:
         raise DataError(
-            f"give one data set, not {len(names) or 'none'}: `shortcaps data {'show ' if show else ''}mnist`"
+            f"give one data set, not {len(names) or 'none'}, e.g. `shortcaps data {'show ' if show else ''}mnist`"
         )
     chosen = DataConfig(names[0], **settings)
     with _rendering_bar() as progress:

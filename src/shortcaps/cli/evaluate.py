@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from shortcaps.cli.app import app, console, tell
+from shortcaps.cli.app import app, console, note
 from shortcaps.cli.settings import takes_settings
 from shortcaps.cli.shared import PLUGIN
 from shortcaps.data import SPLITS, find_spec, load_dataset
@@ -19,7 +19,7 @@ from shortcaps.inference.load import load
 
 @app.command(
     "evaluate",
-    help="""Test a trained network on any data set whose images and classes fit it.
+    help="""Evaluate a trained network on any data set with its image size and classes.
 
 Examples:
 
@@ -31,19 +31,24 @@ Examples:
 @takes_settings(("folder", "image_size", "colour", "skip_broken", "camera"), default="the run's")
 def evaluate_command(
     run: Annotated[
-        Path, typer.Argument(metavar="RUN", help="A run directory, or a network that comes with shortcaps.")
+        Path, typer.Argument(metavar="RUN", help="A run directory, or a pretrained network: mnist-baseline-fuzzy.")
     ],
     data: Annotated[
         str | None, typer.Option(help="A data set. [default: the one it was trained on]", show_default=False)
     ] = None,
     split: Annotated[str, typer.Option(help=f"One of {', '.join(SPLITS)}.")] = "test",
-    protocol: Annotated[str | None, typer.Option(help="[default: the run's]", show_default=False)] = None,
-    viewpoints: Annotated[str | None, typer.Option(help="novel or familiar, for sets that divide viewpoints.")] = None,
+    protocol: Annotated[
+        str | None, typer.Option(help="Protocol: default or paper. [default: the run's]", show_default=False)
+    ] = None,
+    viewpoints: Annotated[
+        str | None, typer.Option(help="Viewpoints: novel or familiar, for sets that divide them.")
+    ] = None,
     plugin: PLUGIN = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     *,
     settings: dict[str, Any],
 ) -> None:
+    """Run `shortcaps evaluate`."""
     from rich.table import Table
 
     from shortcaps.inference.evaluate import evaluate, percent
@@ -54,7 +59,7 @@ def evaluate_command(
     trained = manifest.train.data
     name = data or trained.name
     flags = settings | ({} if viewpoints is None else {"viewpoints": viewpoints})
-    # Images are shown to the network as they were in training, as far as the other data set knows the same settings.
+    # Images are shown to the network as in training, as far as the other data set has the same options.
     is_own = name == trained.name
     known = (*find_spec(name).options, "folder") if is_own else find_spec(name).options
     options = {option: value for option, value in trained.load_options.items() if option in known} | flags
@@ -63,7 +68,7 @@ def evaluate_command(
     if is_own and protocol in (None, trained.protocol) and not flags and trained.max_images is None:
         before = manifest.data.fingerprints.get(split)  # runs of 0.1 may have none
         if before not in (None, images.fingerprint()):
-            tell(
+            note(
                 f"the {split} images of {name} have changed since this network was trained: if pictures were moved there from "
                 "another split, it may have been trained on some of them"
             )

@@ -8,18 +8,18 @@ from typing import Annotated, Any
 
 import typer
 
-from shortcaps.cli.app import app, console, tell
+from shortcaps.cli.app import app, console, note
 from shortcaps.cli.shared import INVERT, PLUGIN, RUN, data_of_run
 from shortcaps.errors import RunError
 
 
 @app.command(
     "explain",
-    help="""Show what the capsules of one picture do, as pictures and a page.
+    help="""Explain one picture: figures of its capsules, and a page that holds them all.
 
-For each shortcut: where the winning class takes its votes from, channel by channel and pass by pass. The class poses. What
-becomes of probability and pose as the picture is shifted, turned, scaled and sheared. And an equivariance score: how much of
-what such a transformation does to the poses is one linear map, the same for all images.
+They show where the winning class takes its votes from, for each shortcut, channel and pass; the class poses; how probability and
+pose change as the picture is shifted, rotated, scaled and sheared; and an equivariance score: how much of the effect of such a
+transformation on the poses is one linear map, the same for all images.
 
 Examples:
 
@@ -31,17 +31,20 @@ Examples:
 def explain_command(
     run: RUN,
     picture: Annotated[Path, typer.Argument(metavar="PICTURE", help="A picture file.")],
-    out: Annotated[Path | None, typer.Option(help="A folder. [default: explained-PICTURE]", show_default=False)] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Output folder. [default: explained-PICTURE]", show_default=False)
+    ] = None,
     class_name: Annotated[
-        str | None, typer.Option("--class", help="Explain this class. [default: the winner]", show_default=False)
+        str | None, typer.Option("--class", help="The class to explain. [default: the winner]", show_default=False)
     ] = None,
     invert: INVERT = None,
     score_images: Annotated[
-        int, typer.Option(help="Test images for the equivariance score; 0 leaves it out.", min=0)
+        int, typer.Option(help="Test images for the equivariance score; 0 to skip it.", min=0)
     ] = 400,
-    as_json: Annotated[bool, typer.Option("--json", help="Print figures as JSON, for scripts.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
     plugin: PLUGIN = None,
 ) -> None:
+    """Run `shortcaps explain`."""
     from shortcaps.data import sample_images
     from shortcaps.errors import DataError
     from shortcaps.inference.explain import equivariance_score
@@ -64,7 +67,7 @@ def explain_command(
             images = sample_images(data_of_run(predictor.manifest.train, "test"), max(4, score_images))
             score = equivariance_score(predictor.model, images)
         except (DataError, ValueError) as reason:  # no test images, or too few
-            tell(f"no equivariance score: {reason}")
+            note(f"no equivariance score: {reason}")
     number = None if class_name is None else names.index(class_name)
     explanation = explain(predictor.model, image, class_number=number, score=score)
     target = out or Path(f"explained-{picture.stem}")

@@ -14,11 +14,11 @@ from shortcaps.cli.shared import PLUGIN, RUN, data_of_run
 
 @app.command(
     "export",
-    help="""Write a trained network as an ONNX file, after checking it against PyTorch.
+    help="""Export a trained network to an ONNX file, checked against PyTorch.
 
-Input `images` (batch, channels, height, width) in 0–1; outputs `activations` (each in 0–1 by itself), `probabilities` (they
-sum to 1) and, where the network has capsules, `poses`. Class names and preparation are in the file's metadata. The check
-runs it in onnxruntime on real images at batches of 1, 3 and 64.
+The input is `images` (batch, channels, height, width) in 0–1; the outputs are `activations` (each in 0–1 by itself),
+`probabilities` (which sum to 1) and, if the network has capsules, `poses`. Class names and preparation are in the file's
+metadata. The check runs the file in onnxruntime on test images, with batch sizes 1, 3 and 64.
 
 Examples:
 
@@ -29,11 +29,14 @@ Examples:
 )
 def export_command(
     run: RUN,
-    out: Annotated[Path | None, typer.Option(help="[default: RUN.onnx]", show_default=False)] = None,
-    int8: Annotated[bool, typer.Option("--int8", help="Also write an int8 file, and measure what it costs.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
+    out: Annotated[Path | None, typer.Option(help="The file. [default: RUN.onnx]", show_default=False)] = None,
+    int8: Annotated[
+        bool, typer.Option("--int8", help="Also write an int8 file, and measure its loss of accuracy.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     plugin: PLUGIN = None,
 ) -> None:
+    """Run `shortcaps export`."""
     from shortcaps.inference.export import export, quantize
     from shortcaps.inference.predict import Predictor
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from shortcaps.cli.app import app, console, say_what_is_wrong
+from shortcaps.cli.app import app, console, print_error
 from shortcaps.cli.shared import INVERT, PLUGIN, RUN
 from shortcaps.environment import best_device
 from shortcaps.errors import RunError
@@ -19,11 +19,11 @@ from shortcaps.errors import RunError
 
 @app.command(
     "predict",
-    help="""Say what is in pictures: files, folders, patterns, or - for standard input.
+    help="""Classify pictures: files, folders, patterns, or - for standard input.
 
 Pictures may have any size and colour. They are resized as in training; for a network trained on digits, black on white is
-recognised, and a digit is cut out and centred as MNIST's were. What cannot be read is named, the others are answered, and the
-exit code is 1.
+recognised, and the digit is cropped and centred as in MNIST. A picture that cannot be read is reported, the others are
+classified, and the exit code is 1.
 
 Examples:
 
@@ -38,15 +38,16 @@ def predict_command(
     run: RUN,
     pictures: Annotated[list[str], typer.Argument(metavar="PICTURE…", help="Files, folders, patterns or -.")],
     invert: INVERT = None,
-    batch_size: Annotated[int, typer.Option(help="Pictures that are looked at together.", min=1)] = 64,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
+    batch_size: Annotated[int, typer.Option(help="Pictures per batch.", min=1)] = 64,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, with a column for each class.")] = False,
     plugin: PLUGIN = None,
 ) -> None:
+    """Run `shortcaps predict`."""
     from shortcaps.inference.predict import Predictor, find_pictures
 
     if as_json and as_csv:
-        raise RunError("--json and --csv exclude each other: choose one")
+        raise RunError("--json and --csv cannot be combined: choose one")
     predictor = Predictor(run, best_device())
 
     def sources() -> Iterator[Path | tuple[str, bytes]]:
@@ -59,7 +60,7 @@ def predict_command(
     found = list(predictor.predict(list(sources()), invert=invert, batch_size=batch_size))
     for prediction in found:
         if prediction.problem is not None:
-            say_what_is_wrong(f"{prediction.source}: {prediction.problem}")
+            print_error(f"{prediction.source}: {prediction.problem}")
     if as_json:
         print(json.dumps([prediction.to_dict() for prediction in found], indent=2))
     elif as_csv:

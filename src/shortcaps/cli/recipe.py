@@ -14,7 +14,7 @@ from shortcaps.files import atomic_write
 from shortcaps.recipes import FOLDER, RECIPES, find_recipe
 
 recipe = typer.Typer(
-    help="""Recipes: how networks are trained.
+    help="""List, show and copy recipes: how networks are trained.
 
 Examples:
 
@@ -28,12 +28,12 @@ Examples:
     rich_markup_mode="markdown",
 )
 app.add_typer(recipe, name="recipe")
-NAME = Annotated[str, typer.Argument(metavar="NAME", help="A recipe by name.")]
+NAME = Annotated[str, typer.Argument(metavar="NAME", help="Name of a recipe.")]
 
 
 @recipe.command("list")
 def list_command(plugin: PLUGIN = None) -> None:
-    """List the recipes, each with a line about it."""
+    """List the recipes, with a line about each."""
     from rich.table import Table
 
     table = Table("recipe", "epochs", "batch", "lr", "schedule", "loss", "", box=None, header_style="dim")
@@ -47,21 +47,21 @@ def list_command(plugin: PLUGIN = None) -> None:
 
 @recipe.command("show")
 def show_command(name: NAME, plugin: PLUGIN = None) -> None:
-    """Print a recipe's file."""
+    """Print the TOML file of a recipe."""
     print(_file_of(name).read_text("utf-8"), end="")
 
 
 @recipe.command("copy")
 def copy_command(
     name: NAME,
-    target: Annotated[Path, typer.Argument(metavar="FILE", help="Where to; it must not exist yet.")],
+    target: Annotated[Path, typer.Argument(metavar="FILE", help="The copy; it must not exist yet.")],
     plugin: PLUGIN = None,
 ) -> None:
-    """Copy a recipe's file, to change it and train with `--recipe FILE`."""
+    """Copy the TOML file of a recipe, to edit and train with `--recipe FILE`."""
     if target.suffix != ".toml":
-        raise RunError(f"{target} is no name for a recipe: it should end in .toml")
+        raise RunError(f"{target} is not the name of a recipe file: it must end in .toml")
     if target.exists():
-        raise RunError(f"{target} exists already: choose another name")
+        raise RunError(f"{target} already exists: choose another name")
     with atomic_write(target) as file:
         file.write(_file_of(name).read_bytes())
     console.print(f"train with it: shortcaps train --recipe {target}", highlight=False, markup=False)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shortcaps.cli.app import app, console, errors, find_device, tell
+from shortcaps.cli.app import app, console, errors, find_device, note
 from shortcaps.cli.settings import takes_settings
 from shortcaps.cli.shared import PLUGIN
 from shortcaps.data import load_dataset
@@ -26,15 +26,15 @@ reproduce = typer.Typer(
 )
 app.add_typer(reproduce, name="reproduce")
 
-Out = Annotated[Path, typer.Option(help="Where results are written.")]
-Seeds = Annotated[int, typer.Option(help="Runs of each cell, with seeds 0, 1, 2 …", min=1)]
-Devices = Annotated[int, typer.Option(help="Cells that run at the same time, each on a device.", min=1)]
-Runs = Annotated[Path, typer.Option(help="Where the training runs are kept.")]
-ReportOnly = Annotated[bool, typer.Option("--report-only", help="Run nothing, write the report anew.")]
-RecordsAsJson = Annotated[bool, typer.Option("--json", help="Print the records as JSON, for scripts.")]
+Out = Annotated[Path, typer.Option(help="Output folder.")]
+Seeds = Annotated[int, typer.Option(help="Number of runs of each cell, with seeds 0, 1, 2, …", min=1)]
+Devices = Annotated[int, typer.Option(help="Number of cells to train at the same time, each on a device.", min=1)]
+Runs = Annotated[Path, typer.Option(help="Folder of the training runs.")]
+ReportOnly = Annotated[bool, typer.Option("--report-only", help="Train nothing, only rewrite the report.")]
+RecordsAsJson = Annotated[bool, typer.Option("--json", help="Print the records as JSON.")]
 
 
-def _say_where(files: tuple[Path, ...]) -> None:
+def _print_files(files: tuple[Path, ...]) -> None:
     for file in files:
         console.print(str(file), highlight=False, soft_wrap=True)
 
@@ -43,11 +43,11 @@ def _say_where(files: tuple[Path, ...]) -> None:
     "table1",
     help="""Table 1: accuracy of 2 networks, with and without shortcut, 4 routings, 3 data sets.
 
-A cell is called NETWORK/shortcut|sequential/ROUTING/DATASET. Beside the paper's 48 there are cells for `solids` (rendered, in
+A cell is called NETWORK/shortcut|sequential/ROUTING/DATASET. Besides the paper's 48 there are cells for `solids` (rendered, in
 place of smallNORB) and for networks to compare with: cnn-23k/DATASET, cnn-68k/DATASET, sabour/DATASET. Names may be patterns.
 
-A stopped grid goes on where it was when the same command is given again. Every finished cell leaves a record, and the report is
-made from the records alone.
+Repeat the command to continue a stopped grid. Every finished cell leaves a record, and the report is written from the records
+alone.
 
 Examples:
 
@@ -60,7 +60,9 @@ Examples:
 )
 @takes_settings(("recipe", "protocol", "epochs", "max_images"))
 def table1_command(
-    cells: Annotated[str | None, typer.Option(help="Names or patterns, with commas. [default: the paper's 48]")] = None,
+    cells: Annotated[
+        str | None, typer.Option(help="Names or patterns, separated by commas. [default: the paper's 48]")
+    ] = None,
     seeds: Seeds = 1,
     devices: Devices = 1,
     out: Out = Path("results/table1"),
@@ -71,6 +73,7 @@ def table1_command(
     *,
     settings: dict[str, Any],
 ) -> None:
+    """Run `shortcaps reproduce table1`."""
     from shortcaps.reproduce.cells import PAPER_CELLS, all_cells, choose_cells
     from shortcaps.reproduce.grid import plan_jobs
     from shortcaps.reproduce.table1 import write_table1
@@ -85,7 +88,7 @@ def table1_command(
     help="""Compact networks, each beside its plain twin and a plain CNN of its size, with paired differences.
 
 A cell is called NETWORK/DATASET, e.g. compact-23k/mnist, compact-23k-plain/mnist, cnn-23k/mnist. Every finished cell leaves a record and
-its answers to the test images; paired.json and the report are made from these alone. A stopped command goes on where it was.
+its answers to the test images; paired.json and the report are written from these alone. Repeat the command to continue a stopped one.
 
 Examples:
 
@@ -96,7 +99,7 @@ Examples:
 )
 @takes_settings(("recipe", "protocol", "epochs", "max_images"))
 def compact_command(
-    cells: Annotated[str | None, typer.Option(help="Names or patterns, with commas. [default: all]")] = None,
+    cells: Annotated[str | None, typer.Option(help="Names or patterns, separated by commas. [default: all]")] = None,
     seeds: Seeds = 3,
     devices: Devices = 1,
     out: Out = Path("results/compact"),
@@ -107,6 +110,7 @@ def compact_command(
     *,
     settings: dict[str, Any],
 ) -> None:
+    """Run `shortcaps reproduce compact`."""
     from shortcaps.reproduce.cells import choose_cells
     from shortcaps.reproduce.compact import compact_cells, write_compact
     from shortcaps.reproduce.grid import plan_jobs
@@ -138,7 +142,7 @@ def _run_and_report(
     if as_json:
         print(json.dumps([record.values for record in records], indent=2))
     else:
-        _say_where(written)
+        _print_files(written)
     if outcome is not None and outcome.interrupted:
         sys.exit(130)
     if outcome is not None and outcome.failed:
@@ -151,7 +155,8 @@ def _run_and_report(
     "table2",
     help="""Table 2: parameters, time and memory of the sixteen networks, on this machine.
 
-Hardware differs from the paper's, so both stand as ratios to EM. Takes some minutes; nothing else should run beside it.
+Hardware differs from the paper's, so both are given as ratios to EM. This takes some minutes, during which the machine should be
+idle otherwise.
 
 Examples:
 
@@ -162,12 +167,15 @@ Examples:
 )
 def table2_command(
     batch: Annotated[int, typer.Option(help="Images in a batch.", min=1)] = 128,
-    rounds: Annotated[int, typer.Option(help="Rounds of which the median is taken.", min=1)] = 5,
+    rounds: Annotated[int, typer.Option(help="Number of rounds; results are their medians.", min=1)] = 5,
     path: Annotated[str, typer.Option(help=f"How votes are computed: {', '.join(PATHS)}.")] = "auto",
-    device: Annotated[str | None, typer.Option(help="[default: the best there is]", show_default=False)] = None,
+    device: Annotated[
+        str | None, typer.Option(help="cpu, cuda or mps. [default: the best available]", show_default=False)
+    ] = None,
     out: Out = Path("results/table2"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
+    """Run `shortcaps reproduce table2`."""
     from shortcaps.allocator import keep_freed_memory
     from shortcaps.files import write_json
     from shortcaps.reproduce.table2 import measure_table2, sentences, write_table2
@@ -189,12 +197,12 @@ def table2_command(
         return
     for sentence in sentences(table):
         console.print(sentence, highlight=False)
-    _say_where(written)
+    _print_files(written)
 
 
 @reproduce.command(
     "complexity",
-    help="""Voting tensors (Eq. 15 and 16) and the arithmetic of an iteration (4Q, 7Q, 10Q), counted from the code.
+    help="""Count voting tensors (Eq. 15 and 16) and the arithmetic of an iteration (4Q, 7Q, 10Q).
 
 Examples:
 
@@ -202,17 +210,18 @@ Examples:
 """,
 )
 def complexity_command(out: Out = Path("results/complexity")) -> None:
+    """Run `shortcaps reproduce complexity`."""
     from shortcaps.reproduce.complexity import write_complexity
 
     out.mkdir(parents=True, exist_ok=True)
-    _say_where(write_complexity(out))
+    _print_files(write_complexity(out))
 
 
 @reproduce.command(
     "figures",
-    help="""Fig. 2 (the network) and Fig. 4 (sample images), from code.
+    help="""Draw Fig. 2 (the network) and Fig. 4 (sample images).
 
-Data sets that cannot be fetched are left out, and said to be.
+Data sets that cannot be fetched are left out, with a note.
 
 Examples:
 
@@ -220,6 +229,7 @@ Examples:
 """,
 )
 def figures_command(out: Out = Path("results/figures")) -> None:
+    """Run `shortcaps reproduce figures`."""
     from shortcaps.models import PRESETS, build_from_architecture
     from shortcaps.reporting.figures import save_figure
     from shortcaps.reproduce.cells import columns
@@ -240,9 +250,9 @@ def figures_command(out: Out = Path("results/figures")) -> None:
         try:
             sets.append((load_dataset(name, "train"), load_dataset(name, "test")))
         except DataError as reason:
-            tell(f"{name} is left out: {reason}")
+            note(f"{name} is left out: {reason}")
     if not sets:
-        raise DataError("none of the data sets can be fetched: see above")
+        raise DataError("none of the data sets could be fetched: see above")
     target = out / "figure4.png"
     save_figure(draw_samples(sets), target)
-    _say_where((*written, target))
+    _print_files((*written, target))

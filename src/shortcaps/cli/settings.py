@@ -1,4 +1,4 @@
-"""Options of commands, derived from the config's dataclasses: what a setting is called, its type, default and help stand there alone."""
+"""Options of commands, derived from the config's dataclasses, which define their names, types, defaults and help texts."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import typer
 
 from shortcaps.runs.config import FLAGS, SECTIONS, Flag
 
-PAIRS = {"shortcut": "--shortcut/--no-shortcut", "colour": "--colour/--grey"}
-"""Flags whose opposite is not called `--no-…`, or which are on by default."""
+_PAIRS = {"shortcut": "--shortcut/--no-shortcut", "colour": "--colour/--grey"}
+"""Spellings of flags whose opposite is not `--no-…`, or which are on by default."""
 
 
 def takes_settings(
@@ -21,11 +21,11 @@ def takes_settings(
     """Give a command options for these settings.
 
     Args:
-        names: What the settings are called on the command line, with underscores.
-        default: What the help says of a setting that is left out; its own default where this is None.
+        names: Names of the settings on the command line, with underscores.
+        default: The default that the help shows for all of them; their own defaults if None.
 
     Returns:
-        A decorator. The command is called with `settings`, a dictionary of those that were given; its other parameters stay as they are.
+        A decorator. The command is called with `settings`, a dictionary of those that were given, and its other parameters.
     """
     chosen = [name for name in names if _type_of(FLAGS[name]) is not dict]
 
@@ -41,7 +41,7 @@ def takes_settings(
             for name in chosen
         ]
         own = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
-        # Typer reads these instead of the function that stands above.
+        # Typer reads these instead of the signature of `with_settings`.
         with_settings.__signature__ = inspect.Signature([*own[:1], *options, *own[1:]])  # type: ignore[attr-defined]
         with_settings.__annotations__ = {p.name: p.annotation for p in (*own, *options)}
         del with_settings.__wrapped__
@@ -54,17 +54,19 @@ def _option(name: str, default: str | None) -> Any:
     flag = FLAGS[name]
     kind = _type_of(flag)
     spelled = name.replace("_", "-")
-    words = [PAIRS.get(name, f"--{spelled}/--no-{spelled}" if kind is bool else f"--{spelled}")]
+    words = [_PAIRS.get(name, f"--{spelled}/--no-{spelled}" if kind is bool else f"--{spelled}")]
     own = flag.field.default
-    shown = default if default is not None else None if own is None or own is False else str(own)
+    shown = (
+        default if default is not None else None if own is None or own is False else "on" if own is True else str(own)
+    )
     text = flag.field.metadata["help"]
     text = f"{text[0].upper()}{text[1:]}." + (f" [default: {shown}]" if shown else "")
-    panel = (SECTIONS[flag.section].__doc__ or "").removesuffix(".")
+    panel = (SECTIONS[flag.section].__doc__ or "").partition("\n")[0].removesuffix(".")
     return Annotated[kind | None, typer.Option(*words, help=text, show_default=False, rich_help_panel=panel)]
 
 
 def _type_of(flag: Flag) -> Any:
-    """The plain type of a setting that may be None and has bounds."""
+    """The plain type of a setting, without None and bounds."""
     kind = get_type_hints(SECTIONS[flag.section])[flag.field.name]
     alternatives = [part for part in get_args(kind) if part is not type(None)]
     if get_origin(kind) is not dict and alternatives:

@@ -1,4 +1,4 @@
-"""Arguments and data that several commands take."""
+"""Arguments that several commands share, and the data of a run."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from shortcaps.runs.config import TrainConfig
 
 RUN = Annotated[
-    str, typer.Argument(metavar="RUN", help="A run directory, or a network that comes along: mnist-baseline-fuzzy.")
+    str, typer.Argument(metavar="RUN", help="A run directory, or a pretrained network: mnist-baseline-fuzzy.")
 ]
 INVERT = Annotated[
     bool | None,
     typer.Option(
-        "--invert/--no-invert", help="Exchange light and dark. [default: the rim decides]", show_default=False
+        "--invert/--no-invert", help="Exchange light and dark. [default: decided by the border]", show_default=False
     ),
 ]
 
@@ -29,7 +29,7 @@ def _load_plugins(plugins: list[str] | None) -> list[str]:
     return plugins or []
 
 
-# Eager, so that what a plug-in registers is there when the other options are looked at.
+# Eager, so that the parts of a plug-in are registered before the other options are parsed.
 PLUGIN = Annotated[
     list[str] | None,
     typer.Option(
@@ -38,13 +38,13 @@ PLUGIN = Annotated[
         callback=_load_plugins,
         is_eager=True,
         show_default=False,
-        help="Code of your own that registers routings, networks, data sets or recipes; may be given several times.",
+        help="Python code that registers parts of your own; may be given several times.",
     ),
 ]
 
 
 def data_of_run(trained: TrainConfig, split: str) -> Dataset:
-    """A split of the data a run was trained on."""
+    """Load a split of the data that a run was trained on."""
     from shortcaps.data import load_dataset
 
     return load_dataset(trained.data.name, split, trained.data.protocol, **trained.data.load_options)

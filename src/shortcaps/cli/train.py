@@ -20,11 +20,11 @@ from shortcaps.runs.config import FLAGS, TrainConfig, read_settings
     "train",
     help="""Train a network and test it once.
 
-How to train is a recipe: `shortcaps recipe list` says which there are, `shortcaps recipe copy fast my.toml` makes a file of one to
-change, and `--recipe my.toml` uses it.
+A recipe says how to train: `shortcaps recipe list` lists them, `shortcaps recipe copy fast my.toml` copies one to edit, and
+`--recipe my.toml` uses the copy.
 
-Settings may stand in a TOML file (`--config`), in which case flags win over it; there `[model.settings]` changes the network
-(docs/routings.md).
+Settings may also be in a TOML file (`--config`); options take precedence over it. Its table `[model.settings]` changes the
+architecture of the network (docs/routings.md).
 
 Examples:
 
@@ -42,12 +42,13 @@ Examples:
 @takes_settings(FLAGS)
 def train_command(
     plugin: PLUGIN = None,
-    config: Annotated[Path | None, typer.Option(help="A TOML file with any of these settings.")] = None,
-    out: Annotated[Path | None, typer.Option(help="The run directory. [default: runs/DATA-MODEL-ROUTING…]")] = None,
-    resume: Annotated[Path | None, typer.Option(help="Go on with an interrupted run.")] = None,
+    config: Annotated[Path | None, typer.Option(help="TOML file with any of the settings below.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Run directory. [default: runs/DATA-MODEL-ROUTING…]")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Run directory of an interrupted run to resume.")] = None,
     *,
     settings: dict[str, Any],
 ) -> None:
+    """Run `shortcaps train`."""
     from shortcaps.allocator import keep_freed_memory
     from shortcaps.training.display import ConsoleDisplay
     from shortcaps.training.run import train
@@ -61,7 +62,7 @@ def train_command(
             raise RunError(f"--out {out} is not the run to resume ({resume}): leave it out")
     else:
         chosen = TrainConfig.of(**settings)
-        target = out or Path("runs") / default_name(chosen)
+        target = out or Path("runs") / _default_name(chosen)
     display = ConsoleDisplay(console)
     keep_freed_memory()
     try:
@@ -69,7 +70,7 @@ def train_command(
     except Interrupted as stop:
         if is_first_process():
             plugins = "".join(f" --plugin {name}" for name in plugin or [])
-            display.say(f"{stop}; go on with: shortcaps train{plugins} --resume {target}")
+            display.say(f"{stop}; resume with: shortcaps train{plugins} --resume {target}")
         sys.exit(128 + stop.number)
     if result is None:
         return
@@ -80,8 +81,8 @@ def train_command(
     display.say(f"report: {result.run / 'report.html'}")
 
 
-def default_name(config: TrainConfig) -> str:
-    """What a run is called unless `--out` says it: what differs from the defaults."""
+def _default_name(config: TrainConfig) -> str:
+    """The default name of a run: what differs from the defaults."""
     data, model, default = config.data, config.model, TrainConfig()
     parts = [Path(data.name).name if "/" in data.name else data.name, model.name]
     parts += [model.routing] if config.has_routing else []
@@ -93,7 +94,7 @@ def default_name(config: TrainConfig) -> str:
 
 
 def _config_to_resume(run: Path, settings: dict[str, Any]) -> TrainConfig:
-    """The run's own config; flags may repeat it but not change it."""
+    """The run's own config; options may repeat it but not change it."""
     from shortcaps.runs.directory import read_manifest
 
     stored = read_manifest(run).train
@@ -101,6 +102,6 @@ def _config_to_resume(run: Path, settings: dict[str, Any]) -> TrainConfig:
         if stored.get(name) != value:
             raise RunError(
                 f"--{name.replace('_', '-')} {value} is not what {run} was started with ({stored.get(name)}): "
-                "a run is resumed as it was begun; start another with --out"
+                "a run resumes with the settings it was started with; start another with --out"
             )
     return stored

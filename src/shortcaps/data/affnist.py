@@ -1,7 +1,7 @@
 """affNIST: MNIST digits under affine transformations, on 40x40 pixels.
 
-A network is trained on digits that were moved and nothing else, and tested on digits that were also rotated, sheared and
-scaled. The published files are used where they can be fetched; otherwise the set is made anew from MNIST by its published
+A network is trained on digits that were shifted and nothing else, and tested on digits that were also rotated, sheared and
+scaled. The published files are used if they can be fetched; otherwise the set is regenerated from MNIST by its published
 description, with a fixed seed, and is called `affnist-regenerated` wherever it appears.
 """
 
@@ -33,12 +33,12 @@ from shortcaps.files import atomic_write
 log = logging.getLogger(__name__)
 
 SIDE = 40
-PADDING = (SIDE - 28) // 2
-TRAINING_SHIFT = 5
-TRANSFORMS_PER_DIGIT = 32
-ROTATION, SHEAR, SCALE = math.radians(20), 0.2, (0.8, 1.2)
+_PADDING = (SIDE - 28) // 2
+_TRAINING_SHIFT = 5
+_TRANSFORMS_PER_DIGIT = 32
+_ROTATION, _SHEAR, _SCALE = math.radians(20), 0.2, (0.8, 1.2)
 SEEDS = {"validation": 40_001, "test": 40_002}
-BATCHES = tuple(f"{number}.mat" for number in range(1, 33))
+_BATCHES = tuple(f"{number}.mat" for number in range(1, 33))
 MIRROR = Mirror("https://www.cs.toronto.edu/~tijmen/affNIST/32x/transformed", suffix=".zip")
 PROTOCOL_LEAKS = {
     "paper": "Under the paper's protocol the choice of weights sees digits transformed as those of the test are."
@@ -55,46 +55,46 @@ PROTOCOL_LEAKS = {
     leaks=PROTOCOL_LEAKS,
 )
 def load_affnist(split: str, protocol: str, *, folder: Path | None = None) -> Dataset:
-    """As published where the files can be fetched; otherwise what is not there comes from `affnist-regenerated`."""
-    if not is_affine(split, protocol):
-        return shifted_digits("affnist", split, protocol)
+    """The published set if its files can be fetched; otherwise its test digits come from `affnist-regenerated`."""
+    if not _is_affine(split, protocol):
+        return _shifted_digits("affnist", split, protocol)
     published = read_published(split, folder)
     if published is None:
         return load_regenerated(split, protocol)
-    return affine_digits("affnist", split, protocol, *published)
+    return _affine_digits("affnist", split, protocol, *published)
 
 
 @register_dataset(
     "affnist-regenerated",
-    description="affnist with a test set made anew from MNIST by its published description",
+    description="affnist with a test set regenerated from MNIST by its published description",
     image_size=SIDE,
     bright_on_dark=True,
     centred_digits=True,
     notes=("Tested on affNIST regenerated from MNIST by its published description, not on the published set.",),
     replica_of="affnist",
-    original_is_here=lambda: published_is_here("test"),
+    original_is_here=lambda: _published_is_here("test"),
     leaks=PROTOCOL_LEAKS,
 )
 def load_regenerated(split: str, protocol: str) -> Dataset:
-    """The replica, whether or not the published files are there."""
-    if not is_affine(split, protocol):
-        return shifted_digits("affnist-regenerated", split, protocol)
-    return affine_digits("affnist-regenerated", split, protocol, *read_regenerated(split))
+    """The regenerated set, whether or not the published files are available."""
+    if not _is_affine(split, protocol):
+        return _shifted_digits("affnist-regenerated", split, protocol)
+    return _affine_digits("affnist-regenerated", split, protocol, *_read_regenerated(split))
 
 
-def is_affine(split: str, protocol: str) -> bool:
-    """Whether a split holds transformed digits; the others are MNIST's, moved and nothing else."""
+def _is_affine(split: str, protocol: str) -> bool:
+    """Whether a split holds transformed digits; the others hold MNIST's, shifted and nothing else."""
     return split == "test" or (split == "validation" and protocol == "paper")
 
 
-def shifted_digits(name: str, split: str, protocol: str) -> Dataset:
-    """MNIST's digits on 40x40 pixels, for training and for selection that sees nothing affine."""
+def _shifted_digits(name: str, split: str, protocol: str) -> Dataset:
+    """MNIST's digits on 40x40 pixels, for training and for a validation that sees nothing affine."""
     images, labels = read_split(MNIST, split, None)
-    images = F.pad(images, (PADDING,) * 4)
+    images = F.pad(images, (_PADDING,) * 4)
     if split == "validation":
-        # Shifted as in training, once and for all: nothing affine is seen before the test.
+        # Shifted as in training, with a fixed seed: nothing affine is seen before the test.
         generator = torch.Generator().manual_seed(SEEDS["validation"])
-        images = Shift(TRAINING_SHIFT)(images, generator)
+        images = Shift(_TRAINING_SHIFT)(images, generator)
     return Dataset(
         name,
         "MNIST on 40x40, shifted",
@@ -103,12 +103,12 @@ def shifted_digits(name: str, split: str, protocol: str) -> Dataset:
         images,
         labels,
         MNIST.class_names,
-        augment=View((Shift(TRAINING_SHIFT),)),
+        augment=View((Shift(_TRAINING_SHIFT),)),
         augment_anywhere=View((PlaceAnywhere(),)),
     )
 
 
-def affine_digits(name: str, split: str, protocol: str, images: Tensor, labels: Tensor) -> Dataset:
+def _affine_digits(name: str, split: str, protocol: str, images: Tensor, labels: Tensor) -> Dataset:
     """Transformed digits, published or regenerated."""
     return Dataset(
         name,
@@ -118,40 +118,54 @@ def affine_digits(name: str, split: str, protocol: str, images: Tensor, labels: 
         images,
         labels,
         MNIST.class_names,
-        augment=View((Shift(TRAINING_SHIFT),)),
+        augment=View((Shift(_TRAINING_SHIFT),)),
         originals=which_digit(labels),
     )
 
 
 def which_digit(labels: Tensor) -> Tensor:
-    """The digit that each image was made from. Transforms lie side by side, or batch by batch as in the published files; labels
-    that fit neither leave only the class to go by."""
+    """The digit that each image was made from, (count,).
+
+    The transforms of a digit are adjacent, or a batch apart as in the published files; for labels (count,) that fit neither, only the class
+    is known.
+    """
     count = len(labels)
-    digits, rest = divmod(count, TRANSFORMS_PER_DIGIT)
+    digits, rest = divmod(count, _TRANSFORMS_PER_DIGIT)
     if not rest and bool((labels.reshape(digits, -1) == labels.reshape(digits, -1)[:, :1]).all()):
-        return torch.arange(count) // TRANSFORMS_PER_DIGIT
+        return torch.arange(count) // _TRANSFORMS_PER_DIGIT
     if not rest and bool((labels.reshape(-1, digits) == labels[:digits]).all()):
         return torch.arange(count) % digits
     return labels
 
 
-def published_is_here(split: str) -> bool:
-    """Whether the published files lie in the cache, so that nothing needs to be made anew."""
+def _published_is_here(split: str) -> bool:
+    """Whether the published files are in the cache, so that nothing has to be regenerated."""
     return any(place.exists() for place in _published_places(cache_folder() / "affnist", split))
 
 
 def _published_places(folder: Path, split: str) -> tuple[Path, Path, Path, Path]:
-    """Where a split may lie: in one file, packed or not; in a folder of 32 batches, packed or not."""
+    """Where a split may be: one file, packed or not; a folder of 32 batches, packed or not."""
     single, batches = folder / f"{split}.mat", folder / f"{split}_batches"
     return single, single.with_suffix(".mat.zip"), batches, batches.with_suffix(".zip")
 
 
 def read_published(split: str, folder: Path | None) -> tuple[Tensor, Tensor] | None:
-    """The published files, from the user's folder, the cache or the mirror; None where they are nowhere."""
+    """The published images and labels, from the user's folder, the cache or the mirror; None if none has them.
+
+    Args:
+        split: `validation` or `test`.
+        folder: The user's folder, or None.
+
+    Returns:
+        Images (count, 1, 40, 40) and labels (count,), or None.
+
+    Raises:
+        DataError: The folder has no such files, or they are damaged.
+    """
     cached = cache_folder() / "affnist" / f"{split}.mat.zip"
-    files = published_files(folder or cached.parent, split)
+    files = _published_files(folder or cached.parent, split)
     if files:
-        parts = [parse_matlab(data, label) for label, data in files]
+        parts = [_parse_matlab(data, label) for label, data in files]
         return torch.cat([images for images, _ in parts]), torch.cat([labels for _, labels in parts])
     if folder:
         raise DataError(
@@ -160,16 +174,16 @@ def read_published(split: str, folder: Path | None) -> tuple[Tensor, Tensor] | N
         )
     try:
         data = MIRROR.read(WantedFile(f"{split}.mat"))
-        images, labels = parse_matlab(_only_matlab_file(data, MIRROR.address), MIRROR.address)
+        images, labels = _parse_matlab(_only_matlab_file(data, MIRROR.address), MIRROR.address)
     except (SourceFailed, DataError) as failure:
-        log.warning("the published affNIST could not be fetched (%s): making it anew from MNIST", failure)
+        log.warning("the published affNIST could not be fetched (%s): regenerating it from MNIST", failure)
         return None
     with atomic_write(cached) as file:
         file.write(data)
     return images, labels
 
 
-def published_files(folder: Path, split: str) -> list[tuple[str, bytes]]:
+def _published_files(folder: Path, split: str) -> list[tuple[str, bytes]]:
     """Every MATLAB file of a split in a folder: one file or 32 batches, zipped or not."""
     *singles, batches, packed = _published_places(folder, split)
     for single in singles:
@@ -179,22 +193,22 @@ def published_files(folder: Path, split: str) -> list[tuple[str, bytes]]:
     if batches.is_dir():
         found = {file.name: file for file in batches.glob("*.mat")}
         _check_batches(found, str(batches))
-        return [(f"{batches.name}/{name}", found[name].read_bytes()) for name in BATCHES]
+        return [(f"{batches.name}/{name}", found[name].read_bytes()) for name in _BATCHES]
     if packed.is_file():
         try:
             with zipfile.ZipFile(packed) as archive:
                 members = {Path(name).name: name for name in archive.namelist() if name.endswith(".mat")}
                 _check_batches(members, packed.name)
-                return [(f"{packed.name}/{name}", archive.read(members[name])) for name in BATCHES]
+                return [(f"{packed.name}/{name}", archive.read(members[name])) for name in _BATCHES]
         except (zipfile.BadZipFile, zlib.error, EOFError) as error:
             raise DataError(f"{packed} is not a zip file, or is damaged: {error}") from error
     return []
 
 
 def _check_batches(found: Container[str], origin: str) -> None:
-    missing = [name for name in BATCHES if name not in found]
+    missing = [name for name in _BATCHES if name not in found]
     if missing:
-        raise DataError(f"{origin} is not complete: {', '.join(missing)} of {len(BATCHES)} batches are missing")
+        raise DataError(f"{origin} is incomplete: {', '.join(missing)} of {len(_BATCHES)} batches are missing")
 
 
 def _only_matlab_file(data: bytes, origin: str) -> bytes:
@@ -208,8 +222,8 @@ def _only_matlab_file(data: bytes, origin: str) -> bytes:
         raise DataError(f"{origin} is not a zip file, or is damaged: {error}") from error
 
 
-def parse_matlab(data: bytes, origin: str) -> tuple[Tensor, Tensor]:
-    """Images (count, 1, 40, 40) and labels from a MAT v5 file with a struct `affNISTdata`."""
+def _parse_matlab(data: bytes, origin: str) -> tuple[Tensor, Tensor]:
+    """Images (count, 1, 40, 40) and labels (count,) from a MAT v5 file with a struct `affNISTdata`."""
     from scipy.io import loadmat
     from scipy.io.matlab import MatReadError
 
@@ -230,19 +244,19 @@ def parse_matlab(data: bytes, origin: str) -> tuple[Tensor, Tensor]:
     if images.dtype != np.uint8 or images.ndim != 2 or images.shape[0] != SIDE * SIDE or len(labels) != images.shape[1]:
         raise DataError(
             f"{origin}: `image` is {images.dtype} {images.shape} and `label_int` has {len(labels)} labels; "
-            f"expected uint8 ({SIDE * SIDE}, count) and as many labels"
+            f"expected uint8 ({SIDE * SIDE}, count) and one label for each image"
         )
     pictures = torch.from_numpy(np.ascontiguousarray(images.T)).reshape(-1, 1, SIDE, SIDE)
-    # MATLAB counts down the columns first.
+    # MATLAB stores images column by column.
     return pictures.transpose(2, 3).contiguous(), torch.from_numpy(labels.astype(np.int64))
 
 
-def read_regenerated(split: str) -> tuple[Tensor, Tensor]:
-    """The regenerated set, from the cache or made now."""
+def _read_regenerated(split: str) -> tuple[Tensor, Tensor]:
+    """Images (count, 1, 40, 40) and labels (count,) of the regenerated set, from the cache or generated now."""
     folder = cache_folder() / "affnist-regenerated"
     file = folder / f"{split}-seed{SEEDS[split]}.npy"
     digits, labels = read_split(MNIST, split, None)
-    repeated = labels.repeat_interleave(TRANSFORMS_PER_DIGIT)
+    repeated = labels.repeat_interleave(_TRANSFORMS_PER_DIGIT)
     shape = (len(repeated), 1, SIDE, SIDE)
     with only_one_process(folder):
         if file.is_file():
@@ -250,8 +264,8 @@ def read_regenerated(split: str) -> tuple[Tensor, Tensor]:
                 images = np.load(file, allow_pickle=False)
                 if images.dtype == np.uint8 and images.shape == shape:
                     return torch.from_numpy(images), repeated
-            log.warning("%s is damaged: making it again", file)
-        log.info("making affnist-regenerated (%s): %s images", split, f"{len(repeated):,}")
+            log.warning("%s is damaged: regenerating it", file)
+        log.info("generating affnist-regenerated (%s): %s images", split, f"{len(repeated):,}")
         images = regenerate(digits, seed=SEEDS[split])
         with atomic_write(file) as stream:
             np.save(stream, images.numpy(), allow_pickle=False)
@@ -259,8 +273,17 @@ def read_regenerated(split: str) -> tuple[Tensor, Tensor]:
     return images, repeated
 
 
-def regenerate(digits: Tensor, *, seed: int, per_digit: int = TRANSFORMS_PER_DIGIT) -> Tensor:
-    """`per_digit` affine transforms of each digit (count, 1, 28, 28), uint8 → (count · per_digit, 1, 40, 40)."""
+def regenerate(digits: Tensor, *, seed: int, per_digit: int = _TRANSFORMS_PER_DIGIT) -> Tensor:
+    """Random affine transforms of digits.
+
+    Args:
+        digits: (count, 1, 28, 28), uint8.
+        seed: Decides the transforms.
+        per_digit: Transforms of each digit.
+
+    Returns:
+        (count · per_digit, 1, 40, 40), uint8; the transforms of a digit are adjacent.
+    """
     generator = torch.Generator().manual_seed(seed)
     parts = []
     for chunk in digits.split(max(1, 8192 // per_digit)):
@@ -274,9 +297,9 @@ def regenerate(digits: Tensor, *, seed: int, per_digit: int = TRANSFORMS_PER_DIG
 def random_matrices(count: int, generator: torch.Generator) -> Tensor:
     """(count, 2, 2): rotation after shear after scaling, from source to target, on (x, y)."""
     draws = torch.rand((4, count), generator=generator)
-    angle = (2 * draws[0] - 1) * ROTATION
-    shear = (2 * draws[1] - 1) * SHEAR
-    across, down = SCALE[0] + draws[2:] * (SCALE[1] - SCALE[0])
+    angle = (2 * draws[0] - 1) * _ROTATION
+    shear = (2 * draws[1] - 1) * _SHEAR
+    across, down = _SCALE[0] + draws[2:] * (_SCALE[1] - _SCALE[0])
     zero, one = torch.zeros(count), torch.ones(count)
     rotate = torch.stack([angle.cos(), -angle.sin(), angle.sin(), angle.cos()], -1).reshape(-1, 2, 2)
     slant = torch.stack([one, shear, zero, one], -1).reshape(-1, 2, 2)
@@ -285,15 +308,21 @@ def random_matrices(count: int, generator: torch.Generator) -> Tensor:
 
 
 def transform(digits: Tensor, matrices: Tensor, position: Tensor) -> Tensor:
-    """Digits (count, 1, 28, 28) under matrices (count, 2, 2), placed so that all ink stays inside 40x40.
+    """Transform digits and place them so that all ink stays inside 40x40.
 
-    position (count, 2) in 0–1 picks the place among those that do.
+    Args:
+        digits: (count, 1, 28, 28).
+        matrices: (count, 2, 2), from source to target, on (x, y).
+        position: (count, 2) in 0–1, which picks one of the possible places.
+
+    Returns:
+        (count, 1, 40, 40), uint8.
     """
     count, _, height, width = digits.shape
     y, x = torch.meshgrid(torch.arange(height) + 0.5 - height / 2, torch.arange(width) + 0.5 - width / 2, indexing="ij")
     moved = matrices @ torch.stack([x.reshape(-1), y.reshape(-1)])  # (count, 2, pixels)
     ink = (digits.reshape(count, 1, -1) > 0).expand_as(moved)
-    # A pixel reaches half a pixel around its centre, and so does what the matrix makes of it.
+    # A pixel extends half a pixel around its centre, before and after the transformation.
     reach = matrices.abs().sum(2) / 2
     low = torch.where(ink, moved, torch.inf).amin(2) - reach
     high = torch.where(ink, moved, -torch.inf).amax(2) + reach
@@ -301,7 +330,7 @@ def transform(digits: Tensor, matrices: Tensor, position: Tensor) -> Tensor:
     first, last = torch.where(empty, 0.0, -SIDE / 2 - low), torch.where(empty, 0.0, SIDE / 2 - high)
     centre = torch.where(first <= last, first + position * (last - first), (first + last) / 2)
 
-    # grid_sample asks for each target pixel where it comes from, in units of half the source's side.
+    # grid_sample wants the source of each target pixel, in units of half the source's side.
     inverse = torch.linalg.inv(matrices)
     offset = -(inverse @ centre.unsqueeze(2))
     theta = torch.cat([inverse * (SIDE / width), offset * (2 / width)], 2)

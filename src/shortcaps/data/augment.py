@@ -1,6 +1,6 @@
-"""Views: how stored images (uint8) become what a network sees (float, 0–1), a whole batch at a time.
+"""Views: how stored images (uint8) become what a network sees (floats in 0–1), a whole batch at a time.
 
-Random steps draw from the generator they are given and from nothing else, so a batch can be repeated exactly.
+Random steps draw from the generator they are given and from nothing else, so that a batch can be repeated exactly.
 """
 
 from __future__ import annotations
@@ -16,25 +16,48 @@ ELASTIC_GRID = 4
 
 
 class Step(ABC):
-    """One step of a view. Geometry works on uint8; everything that changes values on floats in 0–1."""
+    """One step of a view. Geometry works on uint8; everything that changes values works on floats in 0–1.
+
+    Attributes:
+        random: Whether it draws random numbers.
+        needs_floats: Whether it works on floats in 0–1.
+    """
 
     random: bool = True
     needs_floats: bool = False
 
     @abstractmethod
-    def __call__(self, images: Tensor, generator: Generator | None) -> Tensor: ...
+    def __call__(self, images: Tensor, generator: Generator | None) -> Tensor:
+        """Transform images (batch, channels, height, width)."""
 
     @abstractmethod
-    def __str__(self) -> str: ...
+    def __str__(self) -> str:
+        """The step in words, for reports."""
 
 
 @dataclass(frozen=True)
 class View:
-    """Steps one after another; without any, just uint8 to floats in 0–1."""
+    """Steps in sequence; without any, the conversion from uint8 to floats in 0–1.
+
+    Attributes:
+        steps: The steps.
+    """
 
     steps: tuple[Step, ...] = ()
 
     def __call__(self, images: Tensor, generator: Generator | None = None) -> Tensor:
+        """What a network sees of stored images.
+
+        Args:
+            images: (batch, channels, height, width), uint8 or floats in 0–1.
+            generator: What random steps draw from.
+
+        Returns:
+            (batch, channels, height', width'), floats in 0–1.
+
+        Raises:
+            ValueError: A step is random and no generator is given.
+        """
         for step in self.steps:
             if step.random and generator is None:
                 raise ValueError(f"the step '{step}' is random: give a torch.Generator")
@@ -44,7 +67,7 @@ class View:
         return images if images.is_floating_point() else images.float() / 255
 
     def __str__(self) -> str:
-        return ", ".join(map(str, self.steps)) or "as it is"
+        return ", ".join(map(str, self.steps)) or "unchanged"
 
 
 def _uniform(shape: tuple[int, ...], low: float, high: float, images: Tensor, generator: Generator | None) -> Tensor:
@@ -61,11 +84,16 @@ def _window(images: Tensor, top: Tensor, left: Tensor, height: int, width: int) 
 
 @dataclass(frozen=True)
 class Shift(Step):
-    """Moves each image by up to `pixels` in each direction; what comes in from outside is black."""
+    """Shifts each image by up to `pixels` in each direction; what enters from outside is black.
+
+    Attributes:
+        pixels: Largest shift.
+    """
 
     pixels: int
 
     def __call__(self, images: Tensor, generator: Generator | None) -> Tensor:
+        """Transform images (batch, channels, height, width)."""
         size = 2 * self.pixels + 1
         offsets = torch.randint(size, (2, len(images)), generator=generator).to(images.device)
         padded = torch.nn.functional.pad(images, (self.pixels,) * 4)
@@ -77,19 +105,20 @@ class Shift(Step):
 
 @dataclass(frozen=True)
 class HorizontalFlip(Step):
-    """Mirrors every other image, by chance."""
+    """Mirrors each image with probability 1/2."""
 
     def __call__(self, images: Tensor, generator: Generator | None) -> Tensor:
+        """Transform images (batch, channels, height, width)."""
         mirrored = (torch.rand(len(images), generator=generator) < 0.5).to(images.device)
         return torch.where(mirrored[:, None, None, None], images.flip(3), images)
 
     def __str__(self) -> str:
-        return "mirrored or not"
+        return "random horizontal flip"
 
 
 @dataclass(frozen=True)
 class PlaceAnywhere(Step):
-    """Moves what is not black to anywhere in the image where all of it fits, between pixels as well.
+    """Moves whatever is not black to a random place where all of it fits, not only to whole pixels.
 
     Nothing but a translation: between two pixels the values are interpolated, and no size or angle changes.
     """
@@ -97,12 +126,13 @@ class PlaceAnywhere(Step):
     needs_floats = True
 
     def __call__(self, images: Tensor, generator: Generator | None) -> Tensor:
+        """Transform images (batch, channels, height, width)."""
         _, _, height, width = images.shape
         ink = (images > 0).any(1)
         down = self._offsets(ink.any(2), generator)
         right = self._offsets(ink.any(1), generator)
         top, left = down.floor(), right.floor()
-        # One row and column more than the image has, of which neighbours are mixed.
+        # One more row and column than the image has, for the interpolation of neighbours.
         margin = max(height, width)
         padded = torch.nn.functional.pad(images, (margin,) * 4)
         window = _window(padded, (margin - 1 - top).long(), (margin - 1 - left).long(), height + 1, width + 1)
@@ -121,15 +151,15 @@ class PlaceAnywhere(Step):
         return draws * free - first * (last >= 0)
 
     def __str__(self) -> str:
-        return "placed anywhere, between pixels as well"
+        return "placed anywhere, at subpixel positions"
 
 
 @dataclass(frozen=True)
 class Elastic(Step):
-    """Bends each image by a smooth random field of displacements; what comes in from outside is black.
+    """Deforms each image by a smooth random field of displacements; what enters from outside is black.
 
-    The field has no affine part: nothing is moved, turned, scaled or sheared as a whole, so what a network learns from it about such
-    transformations, it has not been shown.
+    The field has no affine part: nothing is shifted, rotated, scaled or sheared as a whole, so that a network is not shown such
+    transformations.
 
     Attributes:
         pixels: Standard deviation of the displacement at the points of a coarse grid, between which it is interpolated.
@@ -139,6 +169,7 @@ class Elastic(Step):
     needs_floats = True
 
     def __call__(self, images: Tensor, generator: Generator | None) -> Tensor:
+        """Transform images (batch, channels, height, width)."""
         count, _, height, width = images.shape
         field = self.displacements(count, height, width, generator).to(images)
         rows = torch.arange(height).to(images)[:, None] + 0.5 + field[:, 0]
@@ -147,7 +178,7 @@ class Elastic(Step):
         return torch.nn.functional.grid_sample(images, places, align_corners=False)
 
     def displacements(self, count: int, height: int, width: int, generator: Generator | None) -> Tensor:
-        """How far, down and to the right, each pixel's value is fetched from: (count, 2, height, width), in pixels."""
+        """Where the value of each pixel comes from, relative to it: (count, 2, height, width), down and right in pixels."""
         points = self.pixels * torch.randn(count, 2, ELASTIC_GRID, ELASTIC_GRID, generator=generator)
         field = torch.nn.functional.interpolate(points, (height, width), mode="bicubic", align_corners=True).flatten(2)
         down, right = torch.meshgrid(torch.linspace(-1, 1, height), torch.linspace(-1, 1, width), indexing="ij")
@@ -160,11 +191,16 @@ class Elastic(Step):
 
 @dataclass(frozen=True)
 class RandomCrop(Step):
-    """A square of `size` pixels from anywhere in the image."""
+    """A square crop from a random place.
+
+    Attributes:
+        size: Its side in pixels.
+    """
 
     size: int
 
     def __call__(self, images: Tensor, generator: Generator | None) -> Tensor:
+        """Transform images (batch, channels, height, width)."""
         top = torch.randint(images.shape[2] - self.size + 1, (len(images),), generator=generator).to(images.device)
         left = torch.randint(images.shape[3] - self.size + 1, (len(images),), generator=generator).to(images.device)
         return _window(images, top, left, self.size, self.size)
@@ -175,12 +211,17 @@ class RandomCrop(Step):
 
 @dataclass(frozen=True)
 class CentreCrop(Step):
-    """The square of `size` pixels in the middle."""
+    """The square crop in the middle.
+
+    Attributes:
+        size: Its side in pixels.
+    """
 
     size: int
     random = False
 
     def __call__(self, images: Tensor, generator: Generator | None) -> Tensor:
+        """Transform images (batch, channels, height, width)."""
         top, left = (images.shape[2] - self.size) // 2, (images.shape[3] - self.size) // 2
         return images[:, :, top : top + self.size, left : left + self.size]
 
@@ -190,13 +231,19 @@ class CentreCrop(Step):
 
 @dataclass(frozen=True)
 class BrightnessAndContrast(Step):
-    """Adds up to `brightness`, and scales the distance from the image's mean by 1 ± `contrast`; stays in 0–1."""
+    """Adds a random brightness, and scales the distance from the image's mean by a random factor; stays in 0–1.
+
+    Attributes:
+        brightness: Largest number added or subtracted.
+        contrast: The factor is 1 ± this.
+    """
 
     brightness: float = 32 / 255
     contrast: float = 0.5
     needs_floats = True
 
     def __call__(self, images: Tensor, generator: Generator | None) -> Tensor:
+        """Transform images (batch, channels, height, width)."""
         shape = (len(images), 1, 1, 1)
         added = _uniform(shape, -self.brightness, self.brightness, images, generator)
         factor = _uniform(shape, 1 - self.contrast, 1 + self.contrast, images, generator)

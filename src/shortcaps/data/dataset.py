@@ -1,4 +1,4 @@
-"""What every data set is to the rest of the package."""
+"""What a data set looks like to the rest of the package."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from shortcaps.errors import DataError
 
 SPLITS = ("train", "validation", "test")
 PROTOCOLS = {
-    "default": "no rotation, scaling, shear or object of the test is seen in training or selection",
-    "paper": "as the authors did, which for affNIST and smallNORB lets selection see what the test is like",
+    "default": "training and selection see no rotation, scaling, shear or object of the test",
+    "paper": "as the authors did; for affNIST and smallNORB, selection sees what the test is like",
 }
 
 
@@ -23,20 +23,21 @@ class Dataset:
     """A whole split in memory.
 
     Attributes:
-        name: The name it is registered by, or the path of a folder. What was asked for may have had to give way to another set.
-        label: What the split is called in a report.
+        name: The name it is registered by, or the path of a folder. It may differ from the requested one if the loader had to fall back.
+        label: What the split is called in reports.
         split: `train`, `validation` or `test`.
         protocol: What training and selection may see, one of `PROTOCOLS`.
         images: (count, channels, height, width), uint8.
         labels: (count,), int64, indices of `class_names`.
-        class_names: What the classes are called.
+        class_names: Names of the classes.
         view: How images reach a network in evaluation.
         augment: How they reach it in training, as published.
-        augment_anywhere: In training where a recipe has digits placed anywhere on their background; None: no such choice.
-        originals: (count,), which digit or object each image shows, where several show the same and so are no independent evidence.
-        bright_on_dark: As the data set's spec says; `load_dataset` sets it, and a run keeps it.
-        centred_digits: The same.
-        caveats: What a reader must know before quoting a figure on these images, from the spec as well.
+        augment_anywhere: How they reach it in training if the recipe places digits anywhere on their background; None if the set
+            has no such variant.
+        originals: (count,), which digit or object each image shows, if several show the same one and so are not independent.
+        bright_on_dark: From the data set's spec; `load_dataset` sets it, and a run keeps it.
+        centred_digits: Likewise.
+        caveats: What a reader must know before quoting a result on these images, also from the spec.
     """
 
     name: str
@@ -67,7 +68,7 @@ class Dataset:
             raise ValueError(f"originals are {tuple(self.originals.shape)}: expected one for each image")
         if len(self.labels) and not 0 <= int(self.labels.min()) <= int(self.labels.max()) < len(self.class_names):
             raise ValueError(
-                f"labels run from {self.labels.min()} to {self.labels.max()}, with {len(self.class_names)} classes"
+                f"labels run from {self.labels.min()} to {self.labels.max()}: expected 0 to {len(self.class_names) - 1}"
             )
 
     def __len__(self) -> int:
@@ -75,25 +76,39 @@ class Dataset:
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
-        """(channels, height, width) of an image as a network sees it."""
+        """Channels, height and width of an image as a network sees it."""
         channels, height, width = self.view(self.images[:1]).shape[1:]
         return channels, height, width
 
     def fingerprint(self) -> str:
-        """The same for the same images and labels in the same order, and for no others."""
+        """A SHA-256 that identifies the images and labels, in their order."""
         digest = hashlib.sha256(repr((self.class_names, tuple(self.images.shape))).encode())
         for part in (self.images, self.labels):
             digest.update(part.contiguous().numpy().data)
         return digest.hexdigest()
 
     def subset(self, indices: Tensor | slice) -> Dataset:
-        """The same set with these images only."""
+        """The same split with only these images.
+
+        Args:
+            indices: Which ones, (n,), or a slice.
+        """
         originals = None if self.originals is None else self.originals[indices]
         return replace(self, images=self.images[indices], labels=self.labels[indices], originals=originals)
 
 
 def sample_images(data: Dataset, count: int) -> Tensor:
-    """So many images as a network sees them, from all over the set: neighbours may be of one class, or show one digit."""
+    """A fixed random sample of images, as a network sees them.
+
+    It is drawn from the whole set, as neighbours may be of one class, and shows every original at most once if there are enough of them.
+
+    Args:
+        data: The data set.
+        count: Number of images; all of them if there are fewer.
+
+    Returns:
+        (count, channels, height, width), floats in 0–1.
+    """
     order = torch.randperm(len(data), generator=torch.Generator().manual_seed(0))
     if data.originals is not None:
         one_of_each: dict[int, int] = {}
@@ -105,6 +120,7 @@ def sample_images(data: Dataset, count: int) -> Tensor:
 
 
 def check_split_and_protocol(split: str, protocol: str) -> None:
+    """Raise DataError for an unknown split or protocol."""
     if split not in SPLITS:
         raise DataError(f"unknown split {split!r}: choose one of {', '.join(SPLITS)}")
     if protocol not in PROTOCOLS:

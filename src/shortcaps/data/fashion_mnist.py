@@ -1,4 +1,4 @@
-"""Fashion-MNIST: pieces of clothing in MNIST's format, 50k / 10k / 10k."""
+"""Fashion-MNIST: pieces of clothing in MNIST's format; 50k / 10k / 10k images."""
 
 from __future__ import annotations
 
@@ -31,5 +31,5 @@ FASHION_MNIST = IdxSet(
     "fashion-mnist", label=FASHION_MNIST.label, description="pieces of clothing", image_size=28, bright_on_dark=True
 )
 def load_fashion_mnist(split: str, protocol: str, *, folder: Path | None = None) -> Dataset:
-    """As published; the last 10,000 training images validate."""
+    """The published set; the last 10,000 training images are for validation."""
     return load_idx(FASHION_MNIST, split, protocol, folder, HorizontalFlip())

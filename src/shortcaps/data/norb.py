@@ -1,4 +1,4 @@
-"""The binary matrix format of NORB, and data sets that are laid out as smallNORB is: `dat`, `cat` and `info` files."""
+"""The binary matrix format of NORB, and data sets in smallNORB's layout: `dat`, `cat` and `info` files."""
 
 from __future__ import annotations
 
@@ -37,14 +37,20 @@ PROTOCOL_LEAKS = {"paper": "Under the paper's protocol the choice of weights see
 
 
 def parse_matrix(data: bytes, name: str) -> NDArray[np.generic]:
-    """The array in a binary matrix file."""
+    """The array in a binary matrix file.
+
+    Args:
+        data: The contents of the file.
+        name: What it is called in messages.
+
+    Raises:
+        DataError: The file is truncated, damaged or of another format.
+    """
     if len(data) < 8:
         raise DataError(f"{name} is too short to be a binary matrix file")
     magic, dimensions = (int(n) for n in np.frombuffer(data, "<i4", 2))
     if magic not in MAGIC:
-        raise DataError(
-            f"{name} begins with {magic:#x}, which no binary matrix file does: is it another file, or packed?"
-        )
+        raise DataError(f"{name} begins with {magic:#x}, unlike any binary matrix file: is it another file, or packed?")
     # Fewer than three dimensions are stored as three, the rest being 1.
     stored = max(3, dimensions)
     if not 1 <= dimensions <= 8 or len(data) < 8 + 4 * stored:
@@ -52,14 +58,12 @@ def parse_matrix(data: bytes, name: str) -> NDArray[np.generic]:
     shape = np.frombuffer(data, "<i4", dimensions, offset=8)
     kind, start = MAGIC[magic], 8 + 4 * stored
     if (shape < 0).any() or len(data) - start != int(np.prod(shape, dtype=np.int64)) * kind.itemsize:
-        raise DataError(
-            f"{name} should hold {'x'.join(map(str, shape))} {kind.name} but has {len(data) - start} bytes of them"
-        )
+        raise DataError(f"{name} should hold {'x'.join(map(str, shape))} {kind.name} but has {len(data) - start} bytes")
     return np.frombuffer(data, kind, offset=start).reshape(shape)
 
 
 def matrix_header(shape: tuple[int, ...], kind: np.dtype) -> bytes:
-    """What stands before the numbers in a binary matrix file."""
+    """The header of a binary matrix file with this shape and dtype."""
     magic = next(number for number, known in MAGIC.items() if known == kind)
     dimensions = (*shape, *(1 for _ in range(3 - len(shape))))
     return np.array([magic, len(shape), *dimensions], "<i4").tobytes()
@@ -88,7 +92,14 @@ class NorbFiles:
 
 
 def read_norb_files(paths: dict[str, Path]) -> NorbFiles:
-    """`paths`: the unpacked files by what they hold, `dat`, `cat` and `info`."""
+    """Read a part of a set.
+
+    Args:
+        paths: The unpacked files by what they hold: `dat`, `cat` and `info`.
+
+    Raises:
+        DataError: A file is damaged, or is not what it should be.
+    """
     arrays = {part: parse_matrix(path.read_bytes(), path.name) for part, path in paths.items()}
     dat, cat, info = arrays["dat"], arrays["cat"], arrays["info"]
     wrong = None
@@ -101,7 +112,7 @@ def read_norb_files(paths: dict[str, Path]) -> NorbFiles:
     if wrong:
         found = arrays[wrong]
         raise DataError(
-            f"{paths[wrong].name} holds {found.dtype.name} {found.shape}, which is no `{wrong}` file: were files swapped?"
+            f"{paths[wrong].name} holds {found.dtype.name} {found.shape}, which is not a `{wrong}` file: were files swapped?"
         )
     if len(cat) and not 0 <= int(cat.min()) <= int(cat.max()) < len(CLASS_NAMES):
         raise DataError(
@@ -113,13 +124,13 @@ def read_norb_files(paths: dict[str, Path]) -> NorbFiles:
 
 
 def halve(images: Tensor) -> Tensor:
-    """Half the size, each pixel the mean of four; uint8."""
+    """Images at half the size, each pixel the mean of four; uint8."""
     parts = [F.avg_pool2d(part.float(), 2).round().to(torch.uint8) for part in images.split(4096)]
     return torch.cat(parts) if parts else images
 
 
-def is_familiar(info: Tensor, viewpoint: str) -> Tensor:
-    """Whether each image is taken from a viewpoint that the novel-viewpoint experiment trains on."""
+def _is_familiar(info: Tensor, viewpoint: str) -> Tensor:
+    """Whether the novel-viewpoint experiments train on the viewpoint of each image, (count,)."""
     if viewpoint == "azimuth":
         return torch.isin(info[:, 2], torch.tensor(FAMILIAR_AZIMUTHS))
     return torch.isin(info[:, 1], torch.tensor(FAMILIAR_ELEVATIONS))
@@ -144,14 +155,17 @@ def norb_dataset(
     """A split of a set in smallNORB's layout.
 
     Args:
-        name: Of the data set.
-        label: How the label of the split begins.
+        name: Name of the data set.
+        label: Beginning of the split's label.
         split: `train`, `validation` or `test`.
         protocol: `default` or `paper`.
         files: The part of the set that the split is taken from.
         camera: `left`, `right` or `stereo` (two channels).
-        viewpoint: `azimuth` or `elevation` to train on a third of the viewpoints; None for all of them.
-        viewpoints: Test on the `novel` others or, for comparison, on the `familiar` ones.
+        viewpoint: `azimuth` or `elevation` to train on a third of the viewpoints; None to train on all.
+        viewpoints: Whether to test on the other, `novel` viewpoints or, for comparison, on the `familiar` ones.
+
+    Raises:
+        DataError: The camera or the viewpoints are unknown.
     """
     if camera not in CAMERAS:
         raise DataError(f"unknown camera {camera!r}: choose one of {', '.join(CAMERAS)}")
@@ -163,7 +177,7 @@ def norb_dataset(
         held_out = torch.isin(files.info[:, 0], torch.tensor(files.validation))
         chosen &= held_out if split == "validation" else ~held_out
     if viewpoint is not None:
-        familiar = is_familiar(files.info, viewpoint)
+        familiar = _is_familiar(files.info, viewpoint)
         chosen &= ~familiar if from_test and viewpoints == "novel" else familiar
         label = f"{label}, {viewpoints if from_test else 'familiar'} {viewpoint}"
     images = halve(files.images[chosen][:, CAMERAS[camera]])
@@ -182,12 +196,12 @@ def norb_dataset(
 
 
 def register_viewpoints(name: str, label: str, read: Callable[[str, Path | None, Progress], NorbFiles]) -> None:
-    """Register the experiments with novel viewpoints beside a set that is registered already: `NAME-azimuth`, `NAME-elevation`.
+    """Register the novel-viewpoint experiments of a registered set: `NAME-azimuth` and `NAME-elevation`.
 
     Args:
-        name: The set whose images are divided; what its spec says holds for the experiments as well.
-        label: How the label of a split begins.
-        read: Gives the `training` or the `testing` files, from a folder where one is given.
+        name: The set whose images are divided; the facts in its spec hold for the experiments as well.
+        label: Beginning of a split's label.
+        read: Called with `training` or `testing`, a folder or None, and a progress callback; returns the files.
     """
     whole = DATASETS[name]
     for viewpoint in ("azimuth", "elevation"):

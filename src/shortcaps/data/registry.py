@@ -35,28 +35,28 @@ def register_dataset(
     original_is_here: Callable[[], bool] = lambda: False,
     leaks: Mapping[str, str] | None = None,
 ) -> Callable[[Loader], Loader]:
-    """Make a data set known by name: a decorator for a function that loads a split of it.
+    """Register a data set under a name: a decorator for a function that loads a split of it.
 
     Args:
-        name: What `load_dataset` and `shortcaps train --data` ask for.
+        name: The name for `load_dataset` and `shortcaps train --data`.
         image_size: Height and width of the images as a network sees them, or one number for both.
         channels: Channels of the images.
-        label: How tables and reports call it; its name where this is left out.
-        description: One line for lists and help texts; the first line of the docstring where it is left out.
+        label: Its name in tables and reports; by default `name`.
+        description: One line for lists and help texts; by default the first line of the docstring.
         bright_on_dark: Whether the images show light strokes or things on black.
         centred_digits: Whether they show digits centred as MNIST's are.
-        notes: What a reader must know before quoting a figure, one sentence each.
-        stand_in_for: A set whose structure this one has and which it is used in place of.
-        replica_of: A set that this one is made anew of, by its published description.
-        original_is_here: Whether the images of `replica_of` can be read, so that the replica need not be used.
-        leaks: By protocol, what selection sees of the test.
+        notes: What a reader must know before quoting a result, one sentence each.
+        stand_in_for: A set with the same structure that this one is used in place of.
+        replica_of: A set that this one regenerates from its published description.
+        original_is_here: Whether the images of `replica_of` are available, so that the replica is not needed.
+        leaks: For each protocol that leaks, what selection sees of the test.
 
     Returns:
-        The decorator. The loader is called as `loader(split, protocol)`, and by name with `folder`, `progress` and options as far as they
-        are keyword-only parameters of it.
+        The decorator. The loader is called as `loader(split, protocol)`, with `folder`, `progress` and options by keyword if they are
+        keyword-only parameters of it.
 
     Raises:
-        ValueError: The name is taken, or `leaks` names a protocol that there is not.
+        ValueError: The name is taken, or `leaks` names an unknown protocol.
 
     Example:
         @register_dataset("noise", image_size=8)
@@ -68,7 +68,7 @@ def register_dataset(
     """
     for protocol in leaks or ():
         if protocol not in PROTOCOLS:
-            raise ValueError(f"leaks names the protocol {protocol!r}: there are {', '.join(PROTOCOLS)}")
+            raise ValueError(f"leaks names an unknown protocol {protocol!r}: choose from {', '.join(PROTOCOLS)}")
     size = (image_size, image_size) if isinstance(image_size, int) else image_size
 
     def decorate(loader: Loader) -> Loader:
@@ -95,7 +95,7 @@ def register_dataset(
 
 
 def list_datasets(pattern: str | Sequence[str] = "*", *, exclude: str | Sequence[str] = ()) -> list[str]:
-    """Names of the data sets that `load_dataset` loads, beside folders of your own.
+    """Names of the registered data sets; `load_dataset` also loads folders of your own.
 
     Args:
         pattern: A shell pattern such as `smallnorb*`, or several.
@@ -109,7 +109,7 @@ def list_datasets(pattern: str | Sequence[str] = "*", *, exclude: str | Sequence
 
 
 def find_spec(name: str | Path) -> DatasetSpec:
-    """What is known of a data set: its spec, or that of a folder of one's own where the name is not registered."""
+    """The spec of a registered data set, or that of a folder of your own if the name is not registered."""
     return DATASETS[str(name)] if str(name) in DATASETS else folder_spec(Path(name).expanduser())
 
 
@@ -122,19 +122,19 @@ def load_dataset(
     progress: Progress = lambda done, of: None,
     **options: Any,
 ) -> Dataset:
-    """A split of a data set, fetched and checked first where that is needed.
+    """Load a split of a data set; fetch and verify its files first if needed.
 
     Args:
         name: One of `list_datasets()`, or the path of a folder with class folders.
         split: `train`, `validation` or `test`.
         protocol: `default` shows training and selection no rotation, scaling, shear or object of the test; `paper` is the authors'.
-        folder: Where the published files of a named set already lie.
+        folder: A folder that already has the published files of a named set.
         progress: Called with (done, of) while a set is rendered.
-        **options: What the data set takes beside: a folder of your own `image_size`, `colour` and `skip_broken`; smallnorb and solids
-            `camera` (`left`, `right`, `stereo`); their variants with novel viewpoints also `viewpoints` (`novel`, `familiar`).
+        **options: Further options of the data set: a folder of your own takes `image_size`, `colour` and `skip_broken`; smallnorb and solids
+            take `camera` (`left`, `right`, `stereo`); their novel-viewpoint variants also take `viewpoints` (`novel`, `familiar`).
 
     Returns:
-        All images of the split in memory, as uint8, with how they are to be shown to a network.
+        All images of the split in memory, as uint8, and how they are shown to a network.
 
     Raises:
         DataError: There is no such data set, split, protocol or option, or its files are missing or damaged.

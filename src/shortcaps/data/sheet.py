@@ -1,4 +1,4 @@
-"""Contact sheets: what is in a data set, as one picture."""
+"""Contact sheets: a data set as one picture."""
 
 from __future__ import annotations
 
@@ -14,7 +14,13 @@ COLUMNS, ROWS, SCALE, GAP, CAPTION = 8, 3, 2, 6, 14
 
 
 def contact_sheet(parts: list[Dataset], target: Path, *, seed: int = 0) -> None:
-    """Writes a PNG: of each split some images with their labels; of the training images also what augmentation makes of them."""
+    """Write a PNG with some images of each split and their labels, and the training images after augmentation as well.
+
+    Args:
+        parts: The splits.
+        target: The file.
+        seed: Decides which images.
+    """
     from PIL import Image, ImageDraw
 
     bands = []
@@ -55,7 +61,7 @@ def contact_sheet(parts: list[Dataset], target: Path, *, seed: int = 0) -> None:
 
 
 def _picture(image: Tensor):  # type: ignore[no-untyped-def]
-    """(channels, height, width) in 0–1 as a PIL image; of a stereo pair, both side by side would be two, so the left one."""
+    """An image (channels, height, width) in 0–1 as a PIL image; the left one of a stereo pair."""
     from PIL import Image
 
     pixels = (image * 255).round().to(torch.uint8)

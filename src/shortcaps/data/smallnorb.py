@@ -43,7 +43,7 @@ FILES = {
 MIRRORS: tuple[Source, ...] = (Mirror("https://cs.nyu.edu/~ylclab/data/norb-v1.0-small"),)
 
 
-def read_smallnorb(part: str, folder: Path | None = None) -> NorbFiles:
+def _read_smallnorb(part: str, folder: Path | None = None) -> NorbFiles:
     """The published `training` or `testing` files."""
     sources = (*((Folder(folder),) if folder else ()), *MIRRORS)
 
@@ -62,9 +62,9 @@ def read_smallnorb(part: str, folder: Path | None = None) -> NorbFiles:
     leaks=PROTOCOL_LEAKS,
 )
 def load_smallnorb(split: str, protocol: str, *, folder: Path | None = None, camera: str = "left") -> Dataset:
-    """All viewpoints; trained on one half of the toys, tested on the other."""
-    files = read_smallnorb(part_of(split, protocol), folder)
+    """All viewpoints; one half of the toys is for training, the other for the test."""
+    files = _read_smallnorb(part_of(split, protocol), folder)
     return norb_dataset("smallnorb", "smallNORB", split, protocol, files, camera=camera)
 
 
-register_viewpoints("smallnorb", "smallNORB", lambda part, folder, progress: read_smallnorb(part, folder))
+register_viewpoints("smallnorb", "smallNORB", lambda part, folder, progress: _read_smallnorb(part, folder))

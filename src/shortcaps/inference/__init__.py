@@ -1,1 +1,1 @@
-"""What a trained network is for: load it, prepare pictures for it, ask it, look into it, export it."""
+"""Using trained networks: load them, prepare pictures for them, predict, explain, export."""

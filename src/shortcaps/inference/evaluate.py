@@ -42,6 +42,7 @@ class Evaluation:
     activations: Tensor
 
     def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
         return {
             "dataset": self.label,
             "images": self.count,
@@ -54,7 +55,7 @@ class Evaluation:
 
 
 def percent(share: float | None) -> str:
-    """A share for people; a dash where nothing was there to be counted."""
+    """A fraction as a percentage; a dash for None."""
     return "–" if share is None else f"{share:.2%}"
 
 
@@ -99,7 +100,7 @@ def class_activations(
 
 
 def summarise(activations: Tensor, data: Dataset) -> Evaluation:
-    """Everything that can be said from the activations (count, classes) of a data set's images."""
+    """Evaluate the activations (count, classes) of a data set's images."""
     classes = len(data.class_names)
     predicted = activations.argmax(1)
     confusion = torch.bincount(data.labels * classes + predicted, minlength=classes**2).reshape(classes, classes)

@@ -1,4 +1,4 @@
-"""A trained network as an ONNX file, checked against PyTorch before it is written."""
+"""Export of trained networks to ONNX files, checked against PyTorch before they are written."""
 
 from __future__ import annotations
 
@@ -24,16 +24,23 @@ from shortcaps.files import atomic_write
 from shortcaps.inference.evaluate import summarise
 from shortcaps.models import CapsuleNetwork, Network, as_probabilities
 
-# Batches at which an exported network is compared, and the difference it may show.
-CHECKED_BATCHES = (1, 3, 64)
-TOLERANCE = 1e-4
-# Images from which the ranges of activations are learned for int8.
+# Batch sizes at which an exported network is compared, and the largest difference allowed.
+_CHECKED_BATCHES = (1, 3, 64)
+_TOLERANCE = 1e-4
+# Number of images that the ranges of activations are estimated from for int8.
 CALIBRATION_IMAGES = 512
 
 
 @dataclass(frozen=True)
 class Exported:
-    """The file that was written. `error`: the largest difference from what PyTorch gives."""
+    """An ONNX file that was written.
+
+    Attributes:
+        file: Its path.
+        bytes: Its size.
+        error: The largest difference from PyTorch.
+        latency_ms: Time for one image in onnxruntime, in milliseconds.
+    """
 
     file: Path
     bytes: int
@@ -43,6 +50,17 @@ class Exported:
 
 @dataclass(frozen=True)
 class Quantized:
+    """An int8 ONNX file that was written.
+
+    Attributes:
+        file: Its path.
+        bytes: Its size.
+        latency_ms: Time for one image in onnxruntime, in milliseconds.
+        accuracy: On the test set, as a fraction.
+        full_accuracy: The same for the file it was made from.
+        images: Number of test images.
+    """
+
     file: Path
     bytes: int
     latency_ms: float
@@ -52,7 +70,7 @@ class Quantized:
 
 
 class _Outputs(nn.Module):
-    """What an exported network gives, side by side, under the names in `output_names`."""
+    """The outputs of an exported network, in the order of `_output_names`."""
 
     def __init__(self, model: Network) -> None:
         super().__init__()
@@ -66,8 +84,8 @@ class _Outputs(nn.Module):
         return activations, as_probabilities(activations)
 
 
-def output_names(model: Network) -> tuple[str, ...]:
-    """Of an exported network: activations, each in 0–1 by itself, probabilities, which sum to 1, and poses where it has any."""
+def _output_names(model: Network) -> tuple[str, ...]:
+    """Names of the outputs: activations, each in 0–1 by itself; probabilities, which sum to 1; poses if the network has any."""
     return (
         ("activations", "probabilities", "poses")
         if isinstance(model, CapsuleNetwork)
@@ -76,11 +94,14 @@ def output_names(model: Network) -> tuple[str, ...]:
 
 
 def to_onnx(model: Network, metadata: dict[str, Any]) -> bytes:
-    """The network as an ONNX program with a free batch size, its input called `images`.
+    """Convert a network to an ONNX program with a free batch size, whose input is called `images`.
 
     Args:
         model: Any network, on the CPU.
-        metadata: Kept in the file, what is no text as JSON.
+        metadata: Kept in the file; values other than strings are stored as JSON.
+
+    Returns:
+        The contents of the file.
     """
     # An example of one image would fix the batch at one.
     example = torch.rand(2, model.channels, *model.image_size)
@@ -90,7 +111,7 @@ def to_onnx(model: Network, metadata: dict[str, Any]) -> bytes:
             (example,),
             dynamo=True,
             input_names=["images"],
-            output_names=list(output_names(model)),
+            output_names=list(_output_names(model)),
             dynamic_shapes=({0: torch.export.Dim("batch", min=1)},),
             optimize=True,
             verbose=False,
@@ -105,16 +126,16 @@ def to_onnx(model: Network, metadata: dict[str, Any]) -> bytes:
 
 
 def export(model: Network, images: Tensor, target: Path, *, metadata: dict[str, Any] | None = None) -> Exported:
-    """Write a network as an ONNX file, if onnxruntime says the same as PyTorch.
+    """Write a network as an ONNX file, if onnxruntime agrees with PyTorch.
 
     Args:
         model: Any network.
         images: (count, channels, height, width) in 0–1, on which the two are compared, at several batch sizes.
         target: The file.
-        metadata: More to keep in the file, beside version, class names and routing.
+        metadata: Further metadata, besides version, class names and routing.
 
     Raises:
-        RunFault: They differ; nothing was written.
+        RunFault: They disagree; nothing was written.
     """
     model = model.cpu().float().eval()
     described = {
@@ -126,9 +147,9 @@ def export(model: Network, images: Tensor, target: Path, *, metadata: dict[str, 
     content = to_onnx(model, described)
     session = _session(content)
     error = largest_difference(model, session, images)
-    if not error <= TOLERANCE:
+    if not error <= _TOLERANCE:
         raise RunFault(
-            f"the exported network differs from PyTorch by {error:.1e}, more than {TOLERANCE:.0e}: nothing was written"
+            f"the exported network differs from PyTorch by {error:.1e}, more than {_TOLERANCE:.0e}: nothing was written"
         )
     with atomic_write(target) as file:
         file.write(content)
@@ -137,7 +158,7 @@ def export(model: Network, images: Tensor, target: Path, *, metadata: dict[str, 
 
 @torch.no_grad()
 def largest_difference(model: Network, session: Any, images: Tensor) -> float:
-    """Over all outputs, at every batch size that is checked. Poses are compared relative to the largest.
+    """The largest difference over all outputs and batch sizes; poses are compared relative to the largest number.
 
     Args:
         model: The network in PyTorch.
@@ -145,10 +166,10 @@ def largest_difference(model: Network, session: Any, images: Tensor) -> float:
         images: (count, channels, height, width).
     """
     worst = 0.0
-    for batch in CHECKED_BATCHES:
+    for batch in _CHECKED_BATCHES:
         part = images[torch.arange(batch) % len(images)]
         expected = _Outputs(model)(part)
-        found = session.run(list(output_names(model)), {"images": part.numpy()})
+        found = session.run(list(_output_names(model)), {"images": part.numpy()})
         for ours, theirs in zip(expected, found, strict=True):
             scale = max(1.0, float(ours.abs().max()))
             difference = float(np.abs(theirs - ours.numpy()).max()) / scale
@@ -159,7 +180,7 @@ def largest_difference(model: Network, session: Any, images: Tensor) -> float:
 
 
 def latency(session: Any, images: Tensor, repeats: int = 50) -> float:
-    """Milliseconds for one image, the median."""
+    """Median time for one image, in milliseconds."""
     one = {"images": images[:1].numpy()}
     times = []
     for _ in range(repeats):
@@ -170,8 +191,14 @@ def latency(session: Any, images: Tensor, repeats: int = 50) -> float:
 
 
 def quantize(exported: Path, target: Path, training: Dataset, test: Dataset) -> Quantized:
-    """Convolutions and matrix products in int8, their ranges learned from training images; what that costs in accuracy is
-    measured on the whole test set."""
+    """Convert the convolutions and matrix products of an ONNX file to int8, and measure the loss of accuracy.
+
+    Args:
+        exported: The ONNX file.
+        target: Where to write the int8 file.
+        training: Where the ranges of activations are estimated.
+        test: Where both files are tested, on all images.
+    """
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
@@ -225,7 +252,7 @@ def _session(content: bytes) -> Any:
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Without the exporter's remarks about itself."""
+    """Without the exporter's warnings about itself."""
     import logging
 
     before = logging.root.manager.disable

@@ -1,4 +1,4 @@
-"""A trained network from a run directory: JSON and safetensors, nothing that could run code."""
+"""Loading a trained network from a run directory: JSON and safetensors, nothing that could run code."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ if TYPE_CHECKING:
 
 
 def load(run: str | Path) -> Network:
-    """The network of a run, or one that comes with the package, with its trained weights, ready for evaluation.
+    """Load a trained network, ready for evaluation.
 
     Args:
         run: A run directory, or one of `shortcaps.pretrained.pretrained_names()`.
 
     Returns:
-        The network; its class names are in `model.class_names`. One with capsules is a `CapsuleNetwork`.
+        The network, with its class names in `model.class_names`; a `CapsuleNetwork` if it has capsules.
 
     Raises:
-        RunError: It is no run, its training has not ended, or weights and config do not fit each other. A network with a part from a
-            plug-in is loaded only after that plug-in (`shortcaps.load_plugin`); the message names it.
+        RunError: It is not a run, its training has not finished, or weights and config do not fit each other. A network with a part
+            from a plug-in requires that plug-in to be loaded first (`shortcaps.load_plugin`); the message names it.
 
     >>> import shortcaps
     >>> shortcaps.load("mnist-baseline-fuzzy").class_names[3]
@@ -42,7 +42,7 @@ def load(run: str | Path) -> Network:
     manifest = read_manifest(path)
     file = RunDirectory(path).weights_file
     if not file.is_file():
-        raise RunError(f"{path} has no weights yet: its training has not ended")
+        raise RunError(f"{path} has no weights yet: its training has not finished")
     try:
         with manifest.naming_plugins():
             model = create_model(**manifest.network)
@@ -55,8 +55,8 @@ def load(run: str | Path) -> Network:
     return model.eval()
 
 
-def with_capsules(model: Network, run: str | Path) -> CapsuleNetwork:
-    """The same network, for what needs pose capsules.
+def require_capsules(model: Network, run: str | Path) -> CapsuleNetwork:
+    """The network itself, if it has pose capsules.
 
     Raises:
         RunError: It has none.
@@ -66,7 +66,7 @@ def with_capsules(model: Network, run: str | Path) -> CapsuleNetwork:
 
     if not isinstance(model, CapsuleNetwork):
         raise RunError(
-            f"{run} holds a {model.title}, which has no pose capsules: it can be evaluated and asked for predictions, "
+            f"{run} holds a {model.title}, which has no pose capsules: it can be evaluated and used for predictions, "
             "but not explained"
         )
     return model

@@ -40,6 +40,7 @@ class PixelPreparation:
 
     @property
     def colour(self) -> bool:
+        """Whether pictures keep their colours."""
         return self.channels == 3
 
     def pixels(self, picture: Picture, *, invert: bool | None = None) -> NDArray[np.float32]:
@@ -47,7 +48,7 @@ class PixelPreparation:
 
         Args:
             picture: Upright, grey or in colour as `colour` says.
-            invert: Exchange light and dark. None decides by the rim of the picture, and only for networks that were
+            invert: Exchange light and dark. None decides by the border of the picture, and only for networks that were
                 trained on light strokes on black.
 
         Raises:

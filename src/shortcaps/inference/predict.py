@@ -1,4 +1,4 @@
-"""A trained network on pictures."""
+"""Predictions of a trained network for pictures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch import Tensor
 from shortcaps.data.decode import decode_image, reading
 from shortcaps.data.folder import SUFFIXES
 from shortcaps.errors import DataError
-from shortcaps.inference.load import load, with_capsules
+from shortcaps.inference.load import load, require_capsules
 from shortcaps.inference.prepare import Preparation
 from shortcaps.models import as_probabilities
 from shortcaps.pretrained import find_run
@@ -26,9 +26,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What the network says of one picture, or why it could not look at it.
+    """The prediction for one picture, or why there is none.
 
-    activations: of the class capsules, each in 0–1; they need not sum to 1
+    Attributes:
+        source: The file, or another name of the picture.
+        activations: By class, each in 0–1 by itself; empty if there is a problem.
+        problem: Why the picture could not be read, or None.
     """
 
     source: str
@@ -43,13 +46,16 @@ class Prediction:
 
     @property
     def ranking(self) -> list[tuple[str, float]]:
+        """Classes with their probabilities, the most probable first."""
         return sorted(self.probabilities.items(), key=lambda pair: -pair[1])
 
     @property
     def answer(self) -> str | None:
+        """The most probable class, or None."""
         return self.ranking[0][0] if self.activations else None
 
     def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
         if self.problem is not None:
             return {"file": self.source, "problem": self.problem}
         answer, probability = self.ranking[0]
@@ -63,7 +69,12 @@ class Prediction:
 
 
 class Predictor:
-    """A trained network, with the way its pictures have to be prepared."""
+    """A trained network, and the preparation that its pictures need.
+
+    Args:
+        run: A run directory, or the name of a network that comes with the package.
+        device: Where the network runs.
+    """
 
     def __init__(self, run: str | Path, device: str = "cpu") -> None:
         from shortcaps.runs.directory import read_manifest
@@ -76,29 +87,50 @@ class Predictor:
 
     @property
     def model(self) -> CapsuleNetwork:
-        """The network, where its capsules are wanted; raises RunError where it has none."""
-        return with_capsules(self.network, self.run)
+        """The network, if it has pose capsules.
+
+        Raises:
+            RunError: It has none.
+        """
+        return require_capsules(self.network, self.run)
 
     @property
     def class_names(self) -> tuple[str, ...]:
+        """Names of the classes, in the order of the outputs."""
         return self.network.class_names
 
     def read(self, source: Path | BinaryIO, *, invert: bool | None = None) -> Tensor:
-        """The image of a file; raises DataError where it is none."""
+        """The prepared image (channels, height, width) of a picture file.
+
+        Args:
+            source: The file.
+            invert: Whether to exchange light and dark; None decides by the border of the picture.
+
+        Raises:
+            DataError: It cannot be read as a picture.
+        """
         picture = decode_image(source, colour=self.preparation.colour)
         with reading():
             return self.preparation(picture, invert=invert)
 
     @torch.inference_mode()
     def activations(self, images: Tensor) -> Tensor:
-        """Of the class capsules, (batch, classes), on the CPU."""
+        """Activations (batch, classes), on the CPU, of prepared images (batch, channels, height, width)."""
         return self.network(images.to(self.device)).cpu()
 
     def predict(
         self, sources: Iterable[Path | tuple[str, bytes]], *, invert: bool | None = None, batch_size: int = 64
     ) -> Iterator[Prediction]:
-        """One prediction for each source, in order: a file, or a name with the bytes of one. What is broken is reported
-        in its place, and the rest goes on."""
+        """Predict pictures in batches; one that cannot be read is reported in its place.
+
+        Args:
+            sources: Files, or pairs of a name and the contents of a file.
+            invert: Whether to exchange light and dark; None decides by the border of each picture.
+            batch_size: Pictures per batch.
+
+        Yields:
+            A prediction for each source, in their order.
+        """
         waiting: list[tuple[str, Tensor | str]] = []
 
         def answers() -> Iterator[Prediction]:
@@ -124,8 +156,11 @@ class Predictor:
 
 
 def find_pictures(words: Iterable[str]) -> Iterator[Path]:
-    """Files as they are, folders with all their pictures, patterns with what they match; raises DataError where
-    there is nothing of that name."""
+    """Files as given, all pictures in folders, and what patterns match.
+
+    Raises:
+        DataError: Nothing has that name or matches it, or a folder has no pictures.
+    """
     for word in words:
         path = Path(word).expanduser()
         if path.is_dir():
@@ -138,4 +173,4 @@ def find_pictures(words: Iterable[str]) -> Iterator[Path]:
         elif found := sorted(glob.glob(str(path), recursive=True)):
             yield from (Path(name) for name in found if Path(name).is_file())
         else:
-            raise DataError(f"{word} does not exist, and no file fits it as a pattern")
+            raise DataError(f"{word} does not exist, and no file matches it as a pattern")

@@ -1,4 +1,4 @@
-"""Any picture, made into what a trained network has learned to see."""
+"""Preparation of any picture into what a trained network expects."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ class Preparation(PixelPreparation):
 
     @classmethod
     def of_run(cls, manifest: Manifest) -> Preparation:
-        """As the images that a run has learned from."""
+        """The preparation for the network of a run."""
         data, network = manifest.data, manifest.network
         image_size = as_size(network["image_size"])
         return cls(data.stored_size, image_size, int(network["channels"]), data.bright_on_dark, data.centred_digits)
 
     def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
         return {
             "stored_size": list(self.stored_size),
             "image_size": list(self.image_size),
@@ -37,5 +38,11 @@ class Preparation(PixelPreparation):
         }
 
     def __call__(self, picture: Picture, *, invert: bool | None = None) -> Tensor:
-        """The image of a picture, as `pixels` makes it."""
+        """The image of a picture, (channels, height, width) in 0–1.
+
+        Args:
+            picture: A PIL image, grey or RGB as the network expects.
+            invert: Whether to exchange light and dark; None decides by the border of the picture, and only for networks that were
+                trained on light strokes on black.
+        """
         return torch.from_numpy(self.pixels(picture, invert=invert))

@@ -1,1 +1,1 @@
-"""The native path: C++ source, the loader, and the PyTorch operators made of it."""
+"""The native path: C++ sources, the loader, and the PyTorch operators built on it."""

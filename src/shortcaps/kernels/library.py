@@ -1,4 +1,4 @@
-"""Loads the native library, if it was built, and calls it with tensors."""
+"""The native library: loads it, if it was built, and calls it with tensors."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from torch import Tensor
 from torch.autograd.forward_ad import unpack_dual
 
 LIBRARY = Path(__file__).parent / "_native.so"
-DISABLE = "SHORTCAPS_NO_NATIVE"
+_DISABLE = "SHORTCAPS_NO_NATIVE"
 # As in routing.h. Every entry point returns 0, or what went wrong.
-UNKNOWN_KIND = -1
+_UNKNOWN_KIND = -1
 
 
 class RoutingProblem(ctypes.Structure):
-    """Field by field what `routing.h` declares."""
+    """The struct of that name in `routing.h`, field by field."""
 
     _fields_ = (
         [(name, ctypes.c_int64) for name in ("kind", "iterations", "activate", "keep_state", "threads", "is_double")]
@@ -59,7 +59,7 @@ class RoutingProblem(ctypes.Structure):
 
 
 class LocalProblem(ctypes.Structure):
-    """Field by field what `local.h` declares."""
+    """The struct of that name in `local.h`, field by field."""
 
     _fields_ = (
         [(name, ctypes.c_int64) for name in ("threads", "is_double")]
@@ -74,7 +74,7 @@ class LocalProblem(ctypes.Structure):
 
 
 class MixProblem(ctypes.Structure):
-    """Field by field what `local.h` declares."""
+    """The struct of that name in `local.h`, field by field."""
 
     _fields_ = [
         (name, ctypes.c_int64) for name in ("threads", "is_double", "cols", "in_channels", "out_channels", "numbers")
@@ -82,7 +82,7 @@ class MixProblem(ctypes.Structure):
 
 
 class SquashProblem(ctypes.Structure):
-    """Field by field what `local.h` declares."""
+    """The struct of that name in `local.h`, field by field."""
 
     _fields_ = [
         (name, ctypes.c_int64) for name in ("threads", "is_double", "outer", "cols", "channels", "rows", "places")
@@ -98,15 +98,15 @@ PROBLEMS: dict[str, type[ctypes.Structure]] = {
 
 
 def source_digest() -> str:
-    """Of the source files that come with the package. As in `setup.py`, which puts it into the library."""
+    """SHA-256 of the source files that come with the package; `setup.py` puts the same into the library."""
     files = sorted(file for file in LIBRARY.parent.iterdir() if file.suffix in (".h", ".cpp"))
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
 def _load() -> ctypes.CDLL | str:
-    """The native library, or why there is none: not built, not fitting, or switched off by SHORTCAPS_NO_NATIVE=1."""
-    if os.environ.get(DISABLE, "") not in ("", "0"):
-        return f"switched off by {DISABLE}"
+    """The native library, or why there is none: not built, not matching, or disabled by SHORTCAPS_NO_NATIVE=1."""
+    if os.environ.get(_DISABLE, "") not in ("", "0"):
+        return f"disabled by {_DISABLE}"
     if not LIBRARY.exists():
         return "not built (a C++ compiler at install time builds it)"
     try:
@@ -117,12 +117,12 @@ def _load() -> ctypes.CDLL | str:
     if source is not None:
         source.restype = ctypes.c_char_p
     if source is None or source().decode() != source_digest():
-        return "of another version than its source files (install the package again)"
+        return "built from other source files than these (reinstall the package)"
     library.shortcaps_problem_sizes.restype = ctypes.c_int64
     if library.shortcaps_problem_sizes() != reduce(
         lambda sizes, kind: sizes * 1000 + ctypes.sizeof(kind), PROBLEMS.values(), 0
     ):
-        return "laid out otherwise than the Python side expects (see PROBLEMS in kernels/library.py)"
+        return "built with a different memory layout than Python expects (see PROBLEMS in kernels/library.py)"
     library.shortcaps_variant.restype = ctypes.c_char_p
     library.shortcaps_routing_kinds.restype = ctypes.c_int64
     library.shortcaps_route_state_size.restype = ctypes.c_int64
@@ -134,18 +134,19 @@ def _load() -> ctypes.CDLL | str:
     return library
 
 
-# Loaded once, with the package: a compiled network must not look for files while it is traced.
+# Loaded once, on import: a compiled network must not look for files while it is traced.
 _LOADED = _load()
 _LIBRARY = None if isinstance(_LOADED, str) else _LOADED
 AVAILABLE = _LIBRARY is not None
 
 
 def native() -> ctypes.CDLL | None:
+    """The native library, or None."""
     return _LIBRARY
 
 
 def call(name: str, problem: ctypes.Structure) -> None:
-    """Solves a problem by the entry point of this name, e.g. `route_forward`.
+    """Solve a problem with an entry point of the library, e.g. `route_forward`.
 
     Raises:
         RuntimeError: There is no library, or it has no kernel for the problem.
@@ -153,7 +154,7 @@ def call(name: str, problem: ctypes.Structure) -> None:
     if _LIBRARY is None:
         raise RuntimeError(f"{name} needs the native library, which is {description()}")
     code = getattr(_LIBRARY, f"shortcaps_{name}")(problem)
-    if code == UNKNOWN_KIND:
+    if code == _UNKNOWN_KIND:
         raise RuntimeError(
             f"the native library has no kernel for routing kind {problem.kind}: "
             f"it has the kinds 0 to {_LIBRARY.shortcaps_routing_kinds() - 1}"
@@ -163,7 +164,7 @@ def call(name: str, problem: ctypes.Structure) -> None:
 
 
 def description() -> str:
-    """What the native path is here, for people."""
+    """The instruction set and threads of the native path, or why there is none, in words."""
     if isinstance(_LOADED, str):
         return _LOADED
     return f"{_LOADED.shortcaps_variant().decode()}, {torch.get_num_threads()} threads"
@@ -172,7 +173,7 @@ def description() -> str:
 def accepts(*tensors: Tensor) -> bool:
     """Whether the native library is available and can compute with these tensors.
 
-    An exported program has to run without this package, so it is traced through PyTorch's own operators.
+    An exported program has to run without this package, so tracing for export goes through PyTorch's own operators.
     """
     return (
         all(tensor.device.type == "cpu" and tensor.dtype == tensors[0].dtype for tensor in tensors)
@@ -184,7 +185,7 @@ def accepts(*tensors: Tensor) -> bool:
 
 
 def needs_grad(*tensors: Tensor | None) -> bool:
-    """Whether a gradient will be wanted through what is computed from these."""
+    """Whether a gradient will be needed through what is computed from these tensors."""
     return torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)
 
 
@@ -193,7 +194,7 @@ def _carries_tangents(*tensors: Tensor | None) -> bool:
 
 
 def is_plain(*tensors: Tensor | None) -> bool:
-    """Whether nothing is traced and no derivative will be wanted."""
+    """Whether nothing is traced and no derivative will be needed."""
     ordinary = all(tensor is None or type(tensor) in (Tensor, torch.nn.Parameter) for tensor in tensors)
     return (
         ordinary and not torch.compiler.is_compiling() and not needs_grad(*tensors) and not _carries_tangents(*tensors)
@@ -201,16 +202,18 @@ def is_plain(*tensors: Tensor | None) -> bool:
 
 
 def refuse_forward_mode(*tensors: Tensor | None) -> None:
-    """Raises where a forward-mode derivative (jvp) is wanted: PyTorch would leave it out without a word."""
+    """Raise NotImplementedError for forward-mode derivatives (jvp), which PyTorch would silently drop."""
     if _carries_tangents(*tensors):
         raise NotImplementedError(
-            "native code has no forward-mode derivatives (jvp): take path='dense', which PyTorch differentiates"
+            "native code has no forward-mode derivatives (jvp): use path='dense', which PyTorch differentiates"
         )
 
 
 def choose(direct: Callable[..., Any], operator: Callable[..., Any], *tensors: Tensor | None) -> Callable[..., Any]:
-    """The function itself where PyTorch need not know of the call, else the operator that is registered of it: for one
-    image, PyTorch's book-keeping takes as long as the work."""
+    """The function itself if PyTorch need not know of the call, otherwise the operator registered for it.
+
+    For a single image, PyTorch's bookkeeping takes as long as the work.
+    """
     if is_plain(*tensors):
         return direct
     refuse_forward_mode(*tensors)
@@ -218,14 +221,18 @@ def choose(direct: Callable[..., Any], operator: Callable[..., Any], *tensors: T
 
 
 def without_gaps(tensor: Tensor) -> Tensor:
-    """The tensor as it is, in whatever order it lies in memory, unless it overlaps itself or has gaps: then a copy."""
+    """The tensor unchanged, in whatever memory order it has, unless it overlaps itself or has gaps: then a contiguous copy."""
     like = torch.empty_like(tensor)
     same = all(a == b for a, b, size in zip(like.stride(), tensor.stride(), tensor.shape, strict=True) if size > 1)
     return tensor if same else tensor.contiguous()
 
 
 def address(tensor: Tensor | None) -> int | None:
-    """Where a tensor's numbers lie; None where there are none."""
+    """The address of a tensor's numbers; None if there are none.
+
+    Raises:
+        ValueError: The tensor is not on the CPU.
+    """
     if tensor is None or tensor.numel() == 0:
         return None
     if not tensor.is_cpu:

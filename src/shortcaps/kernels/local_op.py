@@ -1,7 +1,7 @@
 """`shortcaps::pre_vote`, `shortcaps::mix` and `shortcaps::squash`: a local block as PyTorch operators with gradients.
 
-The first two lay their results with the batch innermost, which is the order the native routing reads fastest; the shape
-is that of any capsule map.
+The first two store their results with the batch innermost, the order that the native routing reads fastest; the shape is that of any
+capsule map.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from shortcaps.kernels.library import (
 MAPS = "batch, cols, channels, rows, height, width"
 
 
-def batch_innermost(maps: Tensor) -> Tensor:
-    """The same values, laid out with the batch innermost; no copy where they are already."""
+def _batch_innermost(maps: Tensor) -> Tensor:
+    """The same values, stored with the batch innermost; no copy if they already are."""
     return maps.movedim(0, -1).contiguous().movedim(-1, 0)
 
 
@@ -42,7 +42,7 @@ def _check_pre_vote(
     if transform.shape[1] > height or transform.shape[2] > width:
         kernel = f"{transform.shape[1]}x{transform.shape[2]}"
         raise ValueError(
-            f"maps has shape {tuple(maps.shape)}: a height and width of at least {kernel} is needed, that of the kernel"
+            f"maps has shape {tuple(maps.shape)}: height and width must be at least {kernel}, the size of the kernel"
         )
     check_like(maps, "scale", scale, (batch, channels, height, width), "batch, channels, height, width")
     if result_grad is not None:
@@ -59,7 +59,7 @@ def _empty_with_batch_innermost(like: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 
 def _readable(maps: Tensor) -> Tensor:
-    """Maps in whose memory either the samples or the numbers of a line lie side by side."""
+    """Maps in whose memory either the samples or the numbers of a row are adjacent."""
     maps = without_gaps(maps)
     return maps if maps.stride(0) == 1 or maps.stride(5) == 1 or maps.shape[5] == 1 else maps.contiguous()
 
@@ -87,10 +87,17 @@ def _problem(maps: Tensor, transform: Tensor, scale: Tensor | None, stride: int,
     )
 
 
-def pre_vote_natively(maps: Tensor, transform: Tensor, scale: Tensor | None, stride: int) -> Tensor:
-    """Eq. (3): maps (batch, cols, channels, rows, height, width), transform (channels, kernel, kernel, rows, rows).
+def _pre_vote_natively(maps: Tensor, transform: Tensor, scale: Tensor | None, stride: int) -> Tensor:
+    """Eq. (3) in native code.
 
-    scale: (batch, channels, height, width), what each capsule is multiplied by first; it has no gradient
+    Args:
+        maps: (batch, cols, channels, rows, height, width).
+        transform: (channels, kernel, kernel, rows, rows).
+        scale: (batch, channels, height, width), a factor for each capsule; it gets no gradient. None for 1.
+        stride: Stride of the kernel.
+
+    Returns:
+        (batch, cols, channels, rows, height', width').
     """
     _check_pre_vote(maps, transform, scale, stride)
     result = _empty_with_batch_innermost(maps, _result_shape(maps, transform, stride))
@@ -103,25 +110,26 @@ def pre_vote_natively(maps: Tensor, transform: Tensor, scale: Tensor | None, str
     return result
 
 
-pre_vote_op = torch.library.custom_op("shortcaps::pre_vote", pre_vote_natively, mutates_args=(), device_types="cpu")
+_pre_vote_op = torch.library.custom_op("shortcaps::pre_vote", _pre_vote_natively, mutates_args=(), device_types="cpu")
 
 
-@pre_vote_op.register_fake
+@_pre_vote_op.register_fake
 def _fake_pre_vote(maps: Tensor, transform: Tensor, scale: Tensor | None, stride: int) -> Tensor:
     _check_pre_vote(maps, transform, scale, stride)
     return _empty_with_batch_innermost(maps, _result_shape(maps, transform, stride))
 
 
 @torch.library.custom_op("shortcaps::pre_vote_backward", mutates_args=(), device_types="cpu")
-def pre_vote_backward_op(
+def _pre_vote_backward_op(
     result_grad: Tensor, maps: Tensor, transform: Tensor, scale: Tensor | None, stride: int
 ) -> tuple[Tensor, Tensor]:
+    """Gradients of maps and transform, in their shapes, from that of the result."""
     _check_pre_vote(maps, transform, scale, stride, result_grad)
     maps, transform = _readable(maps), transform.contiguous()
     scale = None if scale is None else scale.contiguous()
     maps_grad, transform_grad = torch.empty_like(maps), torch.zeros_like(transform)
     if maps.shape[0]:
-        result_grad = batch_innermost(result_grad)
+        result_grad = _batch_innermost(result_grad)
         problem = _problem(maps, transform, scale, stride, result_grad)
         problem.out_grad = address(result_grad)
         problem.maps_grad, problem.transform_grad = address(maps_grad), address(transform_grad)
@@ -129,7 +137,7 @@ def pre_vote_backward_op(
     return maps_grad, transform_grad
 
 
-@pre_vote_backward_op.register_fake
+@_pre_vote_backward_op.register_fake
 def _gradient_shapes(
     result_grad: Tensor, maps: Tensor, transform: Tensor, scale: Tensor | None, stride: int
 ) -> tuple[Tensor, Tensor]:
@@ -146,7 +154,7 @@ def _backward(ctx: Any, result_grad: Tensor) -> tuple[Tensor, Tensor, None, None
     return *torch.ops.shortcaps.pre_vote_backward(result_grad, *ctx.saved_tensors, ctx.stride), None, None
 
 
-pre_vote_op.register_autograd(_backward, setup_context=_setup_context)
+_pre_vote_op.register_autograd(_backward, setup_context=_setup_context)
 
 
 def _check_mix(mix: Tensor, maps: Tensor, result_grad: Tensor | None = None) -> None:
@@ -174,33 +182,42 @@ def _mix_problem(mix: Tensor, maps: Tensor) -> MixProblem:
     )
 
 
-def mix_natively(mix: Tensor, maps: Tensor) -> Tensor:
-    """Eq. (2): mix (out_channels, in_channels), maps (batch, cols, in_channels, rows, height, width)."""
+def _mix_natively(mix: Tensor, maps: Tensor) -> Tensor:
+    """Eq. (2) in native code.
+
+    Args:
+        mix: (out_channels, in_channels).
+        maps: (batch, cols, in_channels, rows, height, width).
+
+    Returns:
+        (batch, cols, out_channels, rows, height, width).
+    """
     _check_mix(mix, maps)
     result = _empty_with_batch_innermost(maps, _mixed_shape(mix, maps))
     if maps.numel():
-        mix, maps = mix.contiguous(), batch_innermost(maps)
+        mix, maps = mix.contiguous(), _batch_innermost(maps)
         problem = _mix_problem(mix, maps)
         problem.out = address(result)
         call("mix_forward", problem)
     return result
 
 
-mix_op = torch.library.custom_op("shortcaps::mix", mix_natively, mutates_args=(), device_types="cpu")
+_mix_op = torch.library.custom_op("shortcaps::mix", _mix_natively, mutates_args=(), device_types="cpu")
 
 
-@mix_op.register_fake
+@_mix_op.register_fake
 def _fake_mix(mix: Tensor, maps: Tensor) -> Tensor:
     _check_mix(mix, maps)
     return _empty_with_batch_innermost(maps, _mixed_shape(mix, maps))
 
 
 @torch.library.custom_op("shortcaps::mix_backward", mutates_args=(), device_types="cpu")
-def mix_backward_op(result_grad: Tensor, mix: Tensor, maps: Tensor) -> tuple[Tensor, Tensor]:
+def _mix_backward_op(result_grad: Tensor, mix: Tensor, maps: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradients of mix and maps, in their shapes, from that of the result."""
     _check_mix(mix, maps, result_grad)
     mix_grad, maps_grad = torch.zeros_like(mix.contiguous()), _empty_with_batch_innermost(maps, maps.shape)
     if maps.numel():
-        mix, maps, result_grad = mix.contiguous(), batch_innermost(maps), batch_innermost(result_grad)
+        mix, maps, result_grad = mix.contiguous(), _batch_innermost(maps), _batch_innermost(result_grad)
         problem = _mix_problem(mix, maps)
         problem.out_grad = address(result_grad)
         problem.mix_grad, problem.maps_grad = address(mix_grad), address(maps_grad)
@@ -208,7 +225,7 @@ def mix_backward_op(result_grad: Tensor, mix: Tensor, maps: Tensor) -> tuple[Ten
     return mix_grad, maps_grad
 
 
-@mix_backward_op.register_fake
+@_mix_backward_op.register_fake
 def _mix_gradient_shapes(result_grad: Tensor, mix: Tensor, maps: Tensor) -> tuple[Tensor, Tensor]:
     _check_mix(mix, maps, result_grad)
     return torch.empty_like(mix.contiguous()), _empty_with_batch_innermost(maps, maps.shape)
@@ -223,7 +240,7 @@ def _mix_backward(ctx: Any, result_grad: Tensor) -> tuple[Tensor, Tensor]:
     return mix_grad, maps_grad
 
 
-mix_op.register_autograd(_mix_backward, setup_context=_keep_inputs)
+_mix_op.register_autograd(_mix_backward, setup_context=_keep_inputs)
 
 
 def _check_squash(maps: Tensor, result_grad: Tensor | None = None) -> None:
@@ -236,8 +253,8 @@ def _lies_by_sample(maps: Tensor) -> bool:
 
 
 def _squashable(maps: Tensor) -> Tensor:
-    """Maps whose samples lie either apart or innermost."""
-    return maps if _lies_by_sample(maps) else batch_innermost(maps)
+    """Maps in whose memory the samples are either apart or innermost."""
+    return maps if _lies_by_sample(maps) else _batch_innermost(maps)
 
 
 def _like_squashable(maps: Tensor) -> Tensor:
@@ -259,7 +276,7 @@ def _squash_problem(poses: Tensor) -> SquashProblem:
     )
 
 
-def squash_natively(maps: Tensor) -> Tensor:
+def _squash_natively(maps: Tensor) -> Tensor:
     """`squash` of every pose of capsule maps (batch, cols, channels, rows, height, width)."""
     _check_squash(maps)
     result = _like_squashable(maps)
@@ -271,21 +288,22 @@ def squash_natively(maps: Tensor) -> Tensor:
     return result
 
 
-squash_op = torch.library.custom_op("shortcaps::squash", squash_natively, mutates_args=(), device_types="cpu")
+_squash_op = torch.library.custom_op("shortcaps::squash", _squash_natively, mutates_args=(), device_types="cpu")
 
 
-@squash_op.register_fake
+@_squash_op.register_fake
 def _fake_squash(maps: Tensor) -> Tensor:
     _check_squash(maps)
     return _like_squashable(maps)
 
 
 @torch.library.custom_op("shortcaps::squash_backward", mutates_args=(), device_types="cpu")
-def squash_backward_op(result_grad: Tensor, maps: Tensor) -> Tensor:
+def _squash_backward_op(result_grad: Tensor, maps: Tensor) -> Tensor:
+    """Gradient of the maps from that of the result."""
     _check_squash(maps, result_grad)
     gradient = _like_squashable(maps)
     if maps.numel():
-        result_grad = result_grad.contiguous() if _lies_by_sample(maps) else batch_innermost(result_grad)
+        result_grad = result_grad.contiguous() if _lies_by_sample(maps) else _batch_innermost(result_grad)
         maps = _squashable(maps)
         problem = _squash_problem(maps)
         problem.out_grad, problem.poses_grad = address(result_grad), address(gradient)
@@ -293,7 +311,7 @@ def squash_backward_op(result_grad: Tensor, maps: Tensor) -> Tensor:
     return gradient
 
 
-@squash_backward_op.register_fake
+@_squash_backward_op.register_fake
 def _squash_gradient_shape(result_grad: Tensor, maps: Tensor) -> Tensor:
     _check_squash(maps, result_grad)
     return _like_squashable(maps)
@@ -304,22 +322,41 @@ def _squash_backward(ctx: Any, result_grad: Tensor) -> Tensor:
     return gradient
 
 
-squash_op.register_autograd(_squash_backward, setup_context=_keep_inputs)
+_squash_op.register_autograd(_squash_backward, setup_context=_keep_inputs)
 
 
 def run_pre_vote(maps: Tensor, transform: Tensor, scale: Tensor | None, stride: int) -> Tensor:
-    """Eq. (3), with as little in between as the situation allows."""
-    operator = choose(pre_vote_natively, torch.ops.shortcaps.pre_vote, maps, transform, scale)
+    """Eq. (3), called directly or as an operator, whichever the situation allows.
+
+    Args:
+        maps: (batch, cols, channels, rows, height, width).
+        transform: (channels, kernel, kernel, rows, rows).
+        scale: (batch, channels, height, width), a factor for each capsule; it gets no gradient. None for 1.
+        stride: Stride of the kernel.
+
+    Returns:
+        (batch, cols, channels, rows, height', width').
+    """
+    operator = choose(_pre_vote_natively, torch.ops.shortcaps.pre_vote, maps, transform, scale)
     result: Tensor = operator(maps, transform, scale, stride)
     return result
 
 
 def run_mix(mix: Tensor, maps: Tensor) -> Tensor:
-    """Eq. (2), likewise."""
-    result: Tensor = choose(mix_natively, torch.ops.shortcaps.mix, mix, maps)(mix, maps)
+    """Eq. (2), called directly or as an operator.
+
+    Args:
+        mix: (out_channels, in_channels).
+        maps: (batch, cols, in_channels, rows, height, width).
+
+    Returns:
+        (batch, cols, out_channels, rows, height, width).
+    """
+    result: Tensor = choose(_mix_natively, torch.ops.shortcaps.mix, mix, maps)(mix, maps)
     return result
 
 
 def run_squash(maps: Tensor) -> Tensor:
-    result: Tensor = choose(squash_natively, torch.ops.shortcaps.squash, maps)(maps)
+    """`squash` of every pose of capsule maps (batch, cols, channels, rows, height, width), called directly or as an operator."""
+    result: Tensor = choose(_squash_natively, torch.ops.shortcaps.squash, maps)(maps)
     return result

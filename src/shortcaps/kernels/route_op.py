@@ -1,8 +1,8 @@
 """`shortcaps::route`: a whole routing as one PyTorch operator, with its gradient.
 
-Both operators know their shapes without running (fake rules), so `torch.compile(fullgraph=True)` passes through them.
-What the backward pass needs beside the inputs, the capsules after each turn and a few sums, comes out of the forward pass
-as a third result, the state, if that is asked for.
+Both operators know their shapes without running (fake rules), so `torch.compile(fullgraph=True)` traces through them. What the backward
+pass needs besides the inputs (the capsules after each iteration and a few sums) is a third result of the forward pass, the state, if
+requested.
 """
 
 from __future__ import annotations
@@ -94,10 +94,10 @@ def _check_backward(
     iterations: int,
     activate: bool,
 ) -> None:
-    """What comes on the way back, once the rest is checked."""
+    """Check what the backward pass gets beyond the inputs."""
     by_pose, by_activation, kept = _result_shapes(poses, transforms, kind, iterations, activate, True)
     check_like(poses, "pose_grad", pose_grad, by_pose, "batch, outputs, rows, cols")
-    layout = "batch, outputs" if activate else "no activation was asked for"
+    layout = "batch, outputs" if activate else "no activation was requested"
     check_like(poses, "activation_grad", activation_grad, by_activation, layout)
     check_like(poses, "state", state, kept, "samples in whole blocks, numbers that route keeps with keep_state")
 
@@ -120,7 +120,7 @@ def _contiguous(*tensors: Tensor | None) -> list[Any]:
     return [None if tensor is None else tensor.contiguous() for tensor in tensors]
 
 
-def route_natively(
+def _route_natively(
     poses: Tensor,
     transforms: Tensor,
     start: Tensor | None,
@@ -135,7 +135,26 @@ def route_natively(
     sharpness: float,
     floor: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Poses (batch, outputs, rows, cols), activations (batch, outputs) and the state; (0,) for what is not asked for."""
+    """A routing in native code.
+
+    Args:
+        poses: (batch, groups, members, rows, cols).
+        transforms: (groups, outputs, rows, rows).
+        start: The latest higher capsules (batch, outputs, rows, cols), or None.
+        activations: (batch, groups · members), or None.
+        beta: (outputs,), or None.
+        beta_use: (outputs,), or None.
+        kind: The routing's number in `RoutingKind` (routing.h).
+        iterations: At least 1.
+        activate: Whether activations are requested.
+        keep_state: Whether the backward pass will need the state.
+        softness: A setting of the kernel, see `NativeSpec`.
+        sharpness: Likewise.
+        floor: Likewise.
+
+    Returns:
+        Poses (batch, outputs, rows, cols), activations (batch, outputs) and the state; (0,) for what is not requested.
+    """
     _check(poses, transforms, start, activations, beta, beta_use, iterations)
     shapes = _result_shapes(poses, transforms, kind, iterations, activate, keep_state)
     pose, activation, state = (poses.new_empty(shape) for shape in shapes)
@@ -161,17 +180,21 @@ def run_route(
     activate: bool,
     *settings: float,
 ) -> tuple[Tensor, Tensor]:
-    """Pose and activation, with as little in between as the situation allows."""
+    """Route natively, called directly or as an operator; arguments as for `torch.ops.shortcaps.route`.
+
+    Returns:
+        Poses (batch, outputs, rows, cols) and activations (batch, outputs), or (0,) if not requested.
+    """
     tensors = (poses, transforms, start, activations, beta, beta_use)
-    operator = choose(route_natively, torch.ops.shortcaps.route, *tensors)
+    operator = choose(_route_natively, torch.ops.shortcaps.route, *tensors)
     pose, activation, _ = operator(*tensors, kind, iterations, activate, needs_grad(*tensors), *settings)
     return pose, activation
 
 
-route_op = torch.library.custom_op("shortcaps::route", route_natively, mutates_args=(), device_types="cpu")
+_route_op = torch.library.custom_op("shortcaps::route", _route_natively, mutates_args=(), device_types="cpu")
 
 
-@route_op.register_fake
+@_route_op.register_fake
 def _route_shapes(poses, transforms, start, activations, beta, beta_use, kind, iterations, activate, keep_state, *_):  # type: ignore[no-untyped-def]
     _check(poses, transforms, start, activations, beta, beta_use, iterations)
     shapes = _result_shapes(poses, transforms, kind, iterations, activate, keep_state)
@@ -179,7 +202,7 @@ def _route_shapes(poses, transforms, start, activations, beta, beta_use, kind, i
 
 
 @torch.library.custom_op("shortcaps::route_backward", mutates_args=(), device_types="cpu")
-def route_backward_op(
+def _route_backward_op(
     pose_grad: Tensor,
     activation_grad: Tensor,
     state: Tensor,
@@ -216,7 +239,7 @@ def route_backward_op(
     return grads
 
 
-@route_backward_op.register_fake
+@_route_backward_op.register_fake
 def _gradient_shapes(  # type: ignore[no-untyped-def]
     pose_grad,
     activation_grad,
@@ -264,4 +287,4 @@ def _backward(ctx: Any, pose_grad: Tensor, activation_grad: Tensor, _: Tensor) -
     return (*given, *(None for _ in ctx.settings))
 
 
-route_op.register_autograd(_backward, setup_context=_setup_context)
+_route_op.register_autograd(_backward, setup_context=_setup_context)

@@ -1,4 +1,4 @@
-"""What the Python side has to know of a native routing, said once: in the `NativeSpec` on the routing's class."""
+"""What the Python side has to know about a native routing, stated once: in the `NativeSpec` on the routing's class."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from torch import Tensor
 class NativeSpec:
     """How a routing is computed by the native library.
 
-    Kernels share one list of arguments (routing.h). The fields below name the routing's own settings and thresholds that
-    are passed as these; an argument without a name is not used by the kernel.
+    All kernels take the same arguments (routing.h). The fields below name the settings and thresholds of the routing that are passed
+    as these arguments; the kernel ignores an argument without a name.
 
     Attributes:
         kind: The routing's number in `RoutingKind` (routing.h).
-        state_size: How many numbers of each sample the forward pass keeps for the backward pass, by the iterations, the
-            outputs and the numbers of a pose; what the kernel calls `state_vectors`.
+        state_size: Called with the iterations, the outputs and the numbers in a pose; returns how many numbers per sample the forward
+            pass keeps for the backward pass (`state_vectors` in the kernel).
         softness: The setting that is passed as `softness`.
         sharpness: The setting that is passed as `sharpness`.
         floor: The setting that is passed as `floor`.
@@ -43,30 +43,30 @@ class NativeSpec:
         )
 
     def thresholds(self, given: Mapping[str, Tensor]) -> tuple[Tensor | None, Tensor | None]:
-        """Beta and beta_use out of a routing's thresholds; None where the kernel is to take its starting value."""
+        """Beta and beta_use from a routing's thresholds, (outputs,) each; None for the kernel's initial value."""
         return (
             None if self.beta is None else given.get(self.beta),
             None if self.beta_use is None else given.get(self.beta_use),
         )
 
 
-# Operators are told a routing by its number. Of each kind its spec, and the name of the routing that brought it.
+# Operators identify a routing by its number: for each kind its spec, and the name of the routing that defined it.
 _KINDS: dict[int, tuple[NativeSpec, str]] = {}
 
 
 def register(spec: NativeSpec, name: str) -> None:
-    """Makes a kind known to the operators.
+    """Make a kind known to the operators.
 
     Args:
         spec: The description of the kind.
-        name: The full name of the routing's class. The same may come again, e.g. when its file is loaded anew.
+        name: Full name of the routing's class. Registering the same class again is allowed, e.g. when its file is reloaded.
 
     Raises:
-        ValueError: Another routing has this kind already, with another description.
+        ValueError: Another routing has this kind, with another description.
     """
     known, owner = _KINDS.get(spec.kind, (spec, name))
     if known != spec and owner != name:
-        raise ValueError(f"native kind {spec.kind} of {name} is already that of {owner}: give it a number of its own")
+        raise ValueError(f"native kind {spec.kind} of {name} already belongs to {owner}: give it another number")
     _KINDS[spec.kind] = spec, owner
 
 

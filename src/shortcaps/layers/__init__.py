@@ -1,8 +1,8 @@
 """Capsule layers as modules, each with its equation.
 
-Between layers, poses travel as *capsule maps*: (batch, cols, channels, rows, height, width). Left multiplication acts on
-each column of a pose by itself, so with the columns beside the batch a capsule layer is an ordinary 2-D operation on
-(batch·cols, channels·rows, height, width), and both views are free.
+Between layers, poses are stored as *capsule maps*: (batch, cols, channels, rows, height, width). Left multiplication acts on each column of
+a pose by itself, so with the columns next to the batch a capsule layer is an ordinary 2-D operation on (batch·cols, channels·rows,
+height, width), and both views are free.
 """
 
 from shortcaps.layers.capsules import ClassCapsules

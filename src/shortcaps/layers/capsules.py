@@ -1,4 +1,4 @@
-"""What a network or a head with class capsules gives."""
+"""The output of networks and heads with class capsules."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class ClassCapsules:
     Attributes:
         pose: (batch, classes, rows, cols).
         activation: (batch, classes), each in 0–1 by itself.
-        coefficients: How the lower capsules were weighed, for each block, where asked for. Shortcuts: (batch, passes, classes,
-            channels, height, width) for each. Sequential network: (batch, outputs, height, width, kernel, kernel, channels)
-            for each capsule layer.
+        coefficients: How the lower capsules were weighted, for each block, if requested. Shortcuts: (batch, passes, classes,
+            channels, height, width) each. Sequential network: (batch, outputs, height, width, kernel, kernel, channels) for each
+            capsule layer.
     """
 
     pose: Tensor

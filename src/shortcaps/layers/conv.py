@@ -17,14 +17,14 @@ class CapsuleConvolution(Thresholds, nn.Module):
     Its parameter `transform` is (kernel, kernel, in_channels, out_channels, rows, rows).
 
     Args:
-        in_channels: Capsule channels that come in.
-        out_channels: Capsule channels that go out.
+        in_channels: Capsule channels of the input.
+        out_channels: Capsule channels of the output.
         kernel: Height and width of the kernel.
         stride: Its stride.
-        routing: How inputs are weighed.
-        pose: P: a pose is a P x P matrix.
-        gain: How much larger than its pose a vote is before training.
-        path: How votes are computed.
+        routing: The routing algorithm.
+        pose: Rows and columns of a pose.
+        gain: Initial scale of the votes, relative to the poses.
+        path: How votes are computed, one of `shortcaps.routing.paths.PATHS`.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class CapsuleConvolution(Thresholds, nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Votes begin `gain` times as large as their poses."""
+        """Draw the transformations so that votes are `gain` times as large as their poses."""
         nn.init.normal_(self.transform, std=self.gain * self.transform.shape[-1] ** -0.5)
 
     def forward(
@@ -56,12 +56,13 @@ class CapsuleConvolution(Thresholds, nn.Module):
 
         Args:
             maps: Capsule maps (batch, cols, in_channels, rows, height, width).
-            activations: (batch, in_channels, height, width), how much each capsule exists; None where all do.
-            keep_coefficients: Whether routing coefficients are wanted.
+            activations: (batch, in_channels, height, width), each in 0–1; None if all are 1.
+            keep_coefficients: Whether routing coefficients are requested.
 
         Returns:
-            Maps and activations (batch, out_channels, height', width') of the next layer, and the routing's result: one routing
-            problem for each sample and position, in that order; its inputs are ordered by (kernel row, kernel column, channel).
+            Maps (batch, cols, out_channels, rows, height', width') and activations (batch, out_channels, height', width') of the
+            next layer, and the routing's result: one routing problem for each sample and position, in that order; its inputs are
+            ordered by (kernel row, kernel column, channel).
         """
         height, width, channels, _, rows, _ = self.transform.shape
         check_maps(maps, channels, rows, (height, width))
@@ -83,6 +84,7 @@ class CapsuleConvolution(Thresholds, nn.Module):
         return next_maps, next_activations, capsules
 
     def extra_repr(self) -> str:
+        """Settings, for printing."""
         height, width, channels, outputs, rows, _ = self.transform.shape
         return (
             f"{channels} → {outputs}, kernel={height}x{width}, stride={self.stride}, pose={rows}, "

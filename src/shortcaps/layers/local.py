@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from shortcaps.kernels.local_op import run_mix, run_pre_vote
 from shortcaps.layers.maps import check_maps, squash_map
-from shortcaps.routing.paths import check_path, runs_natively
+from shortcaps.routing.paths import check_path, require_library, runs_natively
 
 
 class LocalBlock(nn.Module):
@@ -18,13 +18,13 @@ class LocalBlock(nn.Module):
     (out_channels, in_channels), the trained coefficients `r` of Eq. (2), shared by all positions.
 
     Args:
-        in_channels: Capsule channels that come in.
-        out_channels: Capsule channels that go out.
+        in_channels: Capsule channels of the input.
+        out_channels: Capsule channels of the output.
         kernel: Height and width of the kernel.
         stride: Its stride.
-        pose: P: a pose is a P x P matrix.
-        squashes: Whether poses of the next layer are squashed, for routings that read the activation off a pose's length.
-        path: Whether native code is used, as for votes.
+        pose: Rows and columns of a pose.
+        squashes: Whether the poses of the next layer are squashed, for routings whose activation is the length of a pose.
+        path: Whether native code is used, one of `shortcaps.routing.paths.PATHS`.
     """
 
     def __init__(
@@ -45,17 +45,24 @@ class LocalBlock(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Sums of independent poses keep their scale."""
+        """Draw the parameters so that sums of independent poses keep their scale."""
         _, height, width, _, rows = self.transform.shape
         nn.init.normal_(self.transform, std=(height * width * rows) ** -0.5)
         nn.init.normal_(self.mix, std=self.mix.shape[1] ** -0.5)
 
     def forward(self, maps: Tensor, scale: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Maps of the next layer, and the pre-voted maps they are mixed from.
+        """Compute the next layer and the pre-voted capsules for a shortcut.
 
         Args:
             maps: Capsule maps (batch, cols, in_channels, rows, height, width).
-            scale: (batch, in_channels, height, width), what each capsule is multiplied by first, e.g. by dropout.
+            scale: (batch, in_channels, height, width), a factor for each capsule, e.g. from dropout; None for 1.
+
+        Returns:
+            Maps of the next layer (batch, cols, out_channels, rows, height', width'), and the pre-voted maps (batch, cols, in_channels,
+            rows, height', width') that they are mixed from.
+
+        Raises:
+            ValueError: The shape of the maps or of the scale does not fit.
         """
         channels, height, width, pose, _ = self.transform.shape
         check_maps(maps, channels, pose, (height, width))
@@ -65,6 +72,7 @@ class LocalBlock(nn.Module):
                 raise ValueError(f"scale has shape {tuple(scale.shape)}: these maps need {expected}")
             scale = scale.to(maps)
         learns_scale = scale is not None and scale.requires_grad  # native code has no gradient for it
+        require_library(self.path)
         if runs_natively(self.path, maps, self.transform, self.mix) and not learns_scale:
             pre_voted = run_pre_vote(maps, self.transform, scale, self.stride)  # Eq. (3)
             next_maps = run_mix(self.mix, pre_voted)  # Eq. (2)
@@ -74,7 +82,14 @@ class LocalBlock(nn.Module):
         return (squash_map(next_maps, self.path) if self.squashes else next_maps), pre_voted
 
     def pre_vote(self, maps: Tensor) -> Tensor:
-        """Left multiplication is a 2-D convolution of each column, so Eq. (3) is one grouped `conv2d`."""
+        """Eq. (3): left multiplication is a 2-D convolution of each column, so it is one grouped `conv2d`.
+
+        Args:
+            maps: Capsule maps (batch, cols, in_channels, rows, height, width).
+
+        Returns:
+            (batch, cols, in_channels, rows, height', width').
+        """
         batch, cols, channels, rows, height, width = maps.shape
         weight = self.transform.permute(0, 3, 4, 1, 2).flatten(0, 1)
         folded = maps.reshape(batch * cols, channels * rows, height, width)
@@ -82,5 +97,6 @@ class LocalBlock(nn.Module):
         return pre_voted.unflatten(1, (channels, rows)).unflatten(0, (batch, cols))
 
     def extra_repr(self) -> str:
+        """Settings, for printing."""
         channels, height, width, rows, _ = self.transform.shape
         return f"{channels} → {self.mix.shape[0]}, kernel={height}x{width}, stride={self.stride}, pose={rows}"

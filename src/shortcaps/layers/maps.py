@@ -9,11 +9,11 @@ from torch import Tensor
 
 from shortcaps.kernels.local_op import run_squash
 from shortcaps.routing import pose_length
-from shortcaps.routing.paths import runs_natively
+from shortcaps.routing.paths import require_library, runs_natively
 
 
 def check_maps(maps: Tensor, channels: int, pose: int, kernel: tuple[int, int]) -> None:
-    """Maps that a layer made for these channels, this pose size and this kernel can take."""
+    """Raise ValueError unless a layer with these channels, pose size and kernel can take the maps."""
     if maps.ndim != 6 or maps.shape[2] != channels or maps.shape[3] != pose:
         raise ValueError(
             f"capsule maps have shape {tuple(maps.shape)}: this layer takes (batch, cols, {channels} channels, "
@@ -26,12 +26,17 @@ def check_maps(maps: Tensor, channels: int, pose: int, kernel: tuple[int, int]) 
 
 
 def split_into_capsules(features: Tensor, channels: int, pose: int) -> Tensor:
-    """Feature maps (batch, cols·channels·rows, height, width) as capsule maps."""
+    """Feature maps (batch, cols·channels·rows, height, width) as capsule maps (batch, cols, channels, rows, height, width)."""
     return features.unflatten(1, (pose, channels, pose))
 
 
 def squash_map(maps: Tensor, path: str = "auto") -> Tensor:
-    """`squash` of every pose in the map."""
+    """`squash` of every pose of capsule maps (batch, cols, channels, rows, height, width).
+
+    Raises:
+        RuntimeError: The path is `fused` and there is no native library.
+    """
+    require_library(path)
     if runs_natively(path, maps):
         return run_squash(maps)
     length = pose_length(maps.movedim((1, 3), (-2, -1)))[:, None, :, None]
@@ -39,17 +44,23 @@ def squash_map(maps: Tensor, path: str = "auto") -> Tensor:
 
 
 def poses_by_channel(maps: Tensor) -> Tensor:
-    """(batch, channels, height·width, rows, cols): the members of a channel are its positions."""
+    """Capsule maps as (batch, channels, height·width, rows, cols): the members of a channel are its positions."""
     return maps.permute(0, 2, 4, 5, 3, 1).flatten(2, 3)
 
 
 def capsules_at_one_position(maps: Tensor) -> Tensor:
-    """(batch, channels, rows, cols), of a map whose height and width are 1."""
+    """Capsule maps of height and width 1 as (batch, channels, rows, cols)."""
     return maps.squeeze(-1).squeeze(-1).permute(0, 2, 3, 1)
 
 
 def patches(maps: Tensor, kernel: tuple[int, int], stride: int) -> Tensor:
-    """What each output position sees: (batch, height', width', kernel, kernel, channels, rows, cols)."""
+    """What each output position sees: (batch, height', width', kernel, kernel, channels, rows, cols).
+
+    Args:
+        maps: Capsule maps (batch, cols, channels, rows, height, width).
+        kernel: Height and width of the kernel.
+        stride: Its stride.
+    """
     if torch.compiler.is_compiling() or not maps.requires_grad:
         return _windows(maps, kernel, stride)
     windows: Tensor = _Patches.apply(maps, kernel, stride)
@@ -61,7 +72,7 @@ def _windows(maps: Tensor, kernel: tuple[int, int], stride: int) -> Tensor:
 
 
 class _Patches(torch.autograd.Function):
-    """The windows of a map, with a backward pass that adds whole capsules: PyTorch's own goes number by number."""
+    """The windows of a map, with a backward pass that adds whole capsules; PyTorch's own adds number by number."""
 
     @staticmethod
     def forward(ctx: Any, maps: Tensor, kernel: tuple[int, int], stride: int) -> Tensor:

@@ -10,12 +10,12 @@ from shortcaps.routing.paths import check_path
 
 
 class PrimaryCapsules(nn.Module):
-    """Primary capsules of the shortcut network: 1x1 convolution, ReLU, batch norm, read as poses.
+    """Primary capsules of the shortcut network: 1x1 convolution, ReLU and batch norm, read as poses.
 
     Args:
         in_channels: Channels of the feature map.
         channels: Capsule channels.
-        pose: P: a pose is a P x P matrix.
+        pose: Rows and columns of a pose.
     """
 
     def __init__(self, in_channels: int, channels: int, pose: int = 4) -> None:
@@ -31,15 +31,15 @@ class PrimaryCapsules(nn.Module):
 
 
 class ActivatedPrimaryCapsules(nn.Module):
-    """Primary capsules of the sequential network: poses and, where the routing uses them, activations.
+    """Primary capsules of the sequential network: poses and, if the routing uses them, activations.
 
     Args:
         in_channels: Channels of the feature map.
         channels: Capsule channels.
-        pose: P: a pose is a P x P matrix.
-        activates: Whether activations are made beside the poses.
-        squashes: Whether poses are squashed, for routings that read the activation off a pose's length.
-        path: Whether native code is used, as for votes.
+        pose: Rows and columns of a pose.
+        activates: Whether activations are computed along with the poses.
+        squashes: Whether poses are squashed, for routings whose activation is the length of a pose.
+        path: Whether native code is used, one of `shortcaps.routing.paths.PATHS`.
     """
 
     def __init__(
@@ -58,7 +58,11 @@ class ActivatedPrimaryCapsules(nn.Module):
         self.activation = nn.Conv2d(in_channels, channels, 1, bias=False) if activates else None
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Capsule maps, and activations (batch, channels, height, width) or None."""
+        """Capsules from features (batch, in_channels, height, width).
+
+        Returns:
+            Capsule maps (batch, cols, channels, rows, height, width), and activations (batch, channels, height, width) or None.
+        """
         maps = split_into_capsules(self.pose(features), self.channels, self.pose_size)
         if self.squashes:
             maps = squash_map(maps, self.path)

@@ -19,11 +19,11 @@ class ShortcutRouting(Thresholds, nn.Module):
     Args:
         channels: Capsule channels that vote.
         classes: Number of class capsules.
-        routing: How votes are weighed.
-        pose: P: a pose is a P x P matrix.
-        activates: Whether the activation of this block's capsules is ever read.
-        gain: How much larger than its pose a vote is before training.
-        path: How votes are computed.
+        routing: The routing algorithm.
+        pose: Rows and columns of a pose.
+        activates: Whether the activation of this block's capsules is ever used.
+        gain: Initial scale of the votes, relative to the poses.
+        path: How votes are computed, one of `shortcaps.routing.paths.PATHS`.
     """
 
     def __init__(
@@ -44,11 +44,14 @@ class ShortcutRouting(Thresholds, nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Votes begin `gain` times as large as their poses."""
+        """Draw the transformations so that votes are `gain` times as large as their poses."""
         nn.init.normal_(self.transform, std=self.gain * self.transform.shape[-1] ** -0.5)
 
     def votes(self, pre_voted: Tensor) -> Votes:
-        """Eq. (4) for pre-voted maps. The votes of a layer are the same in every pass, so a network makes them once."""
+        """Eq. (4): the votes of pre-voted maps (batch, cols, channels, rows, height, width).
+
+        The votes of a layer are the same in every pass, so a network makes them once.
+        """
         return make_votes(poses_by_channel(pre_voted), self.transform, self.path)
 
     def forward(
@@ -57,10 +60,13 @@ class ShortcutRouting(Thresholds, nn.Module):
         """Update the class capsules.
 
         Args:
-            votes: What `votes` made of this layer's capsules.
+            votes: The votes of this layer's capsules, as returned by `votes`.
             start: The latest class capsules (batch, classes, rows, cols); None to begin from equal shares.
-            activate: Whether activations are wanted; None: as the block was made.
-            keep_coefficients: Whether routing coefficients are wanted.
+            activate: Whether activations are requested; None for the block's own setting.
+            keep_coefficients: Whether routing coefficients are requested.
+
+        Returns:
+            Class capsules: pose (batch, classes, rows, cols), activation (batch, classes) or None.
         """
         return self.routing(
             votes,
@@ -71,5 +77,6 @@ class ShortcutRouting(Thresholds, nn.Module):
         )
 
     def extra_repr(self) -> str:
+        """Settings, for printing."""
         channels, classes, rows, _ = self.transform.shape
         return f"{channels} → {classes}, pose={rows}, routing={self.routing}, path={self.path!r}"

@@ -1,4 +1,4 @@
-"""Networks: the paper's two families, planned for any image, and some to compare with. Each is made by name, by `create_model`."""
+"""Networks: the paper's two families, planned for any image size, and others for comparison. `create_model` makes each by name."""
 
 from shortcaps.layers import ClassCapsules
 from shortcaps.models.cnn import PlainCNN

@@ -15,10 +15,10 @@ from shortcaps.models.summary import Summary, module_row, summary_row
 
 
 class PlainCNN(Network):
-    """The paper's stem, two 3x3 convolutions with ReLU and batch norm (strides 2 and 1, as the capsule layers), the mean over
-    all positions, and a linear layer.
+    """The paper's stem, two 3x3 convolutions, the mean over all positions, and a linear layer.
 
-    The mean makes it indifferent to where a digit lies: a flattened map would not be, and would be the weaker opponent on shifted digits.
+    The convolutions have ReLU and batch norm, and the strides of the first two capsule layers, 2 and 1. The mean makes the network
+    insensitive to where a digit lies: a flattened map would not be, and would be a weaker opponent on shifted digits.
 
     Args:
         widths: Channels after each of the two convolutions.
@@ -40,6 +40,7 @@ class PlainCNN(Network):
 
     @property
     def title(self) -> str:
+        """What kind of network this is, in a few words."""
         return "plain convolutional network"
 
     def forward(self, images: Tensor) -> Tensor:
@@ -48,6 +49,7 @@ class PlainCNN(Network):
         return self.classify(self.layers(self.stem(images)).mean((2, 3))).softmax(-1)
 
     def summary(self) -> Summary:
+        """Layer by layer: shape, parameters, multiply–adds."""
         stem = module_row("stem", self.stem, (self.channels, *self.image_size))
         rows = [stem, module_row("convolutions", self.layers, stem.shape)]
         rows.append(summary_row("classes", (self.classes,), self.classify, multiply_adds=self.classify.weight.numel()))

@@ -16,13 +16,16 @@ from shortcaps.routing.paths import describe_path
 
 
 class HeadNetwork(CapsuleNetwork):
-    """A backbone and a `CapsuleHead`. Takes images of any size: no weight depends on it.
+    """A backbone and a `CapsuleHead`. It takes images of any size, as no weight depends on it.
 
     Args:
         backbone: Any backbone.
-        head: Made for the backbone's feature maps.
-        image_size: Height and width of the images it is made for; planning, export and summary need one.
+        head: A head for the backbone's feature maps.
+        image_size: Height and width of the images that summary and export assume.
         channels: Channels of the images.
+
+    Raises:
+        ValueError: The head was made for other feature maps.
     """
 
     shortcut = True
@@ -32,7 +35,7 @@ class HeadNetwork(CapsuleNetwork):
         super().__init__(image_size, channels, head.classes, head.routing, head.path)
         if head.in_channels != feature_channels(backbone):
             raise ValueError(
-                f"the head takes feature maps of {', '.join(map(str, head.in_channels))} channels, the backbone makes "
+                f"the head takes feature maps of {', '.join(map(str, head.in_channels))} channels, but the backbone makes "
                 f"{', '.join(map(str, feature_channels(backbone)))}"
             )
         self._backbone_shapes = feature_shapes(backbone, channels, image_size)
@@ -79,11 +82,11 @@ class HeadNetwork(CapsuleNetwork):
 class PlainNetwork(Network):
     """A backbone, the mean over all positions of its deepest feature map, a linear layer and softmax: the twin of a `HeadNetwork`.
 
-    The mean makes it indifferent to where something lies; a flattened map would not be, and would be the weaker opponent.
+    The mean makes it insensitive to where something lies; a flattened map would not be, and would be a weaker opponent.
 
     Args:
         backbone: Any backbone.
-        image_size: Height and width of the images it is made for.
+        image_size: Height and width of the images that summary and export assume.
         channels: Channels of the images.
         classes: Number of classes.
     """

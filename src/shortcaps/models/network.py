@@ -1,4 +1,4 @@
-"""What all networks have in common: the way in, the way out, the summary."""
+"""What all networks have in common: checks of their inputs, their outputs, the summary."""
 
 from __future__ import annotations
 
@@ -16,28 +16,41 @@ from shortcaps.routing import Routing
 
 
 def as_probabilities(activations: Tensor) -> Tensor:
-    """Probabilities (…, classes), which sum to 1, from activations (…, classes), each in 0–1 by itself."""
+    """Scale activations to probabilities.
+
+    Args:
+        activations: (…, classes), each in 0–1 by itself.
+
+    Returns:
+        (…, classes), which sum to 1.
+    """
     return activations / activations.sum(-1, keepdim=True).clamp_min(torch.finfo(activations.dtype).tiny)
 
 
 class Network(nn.Module):
-    """Images (batch, channels, height, width) in 0–1 to activations of classes (batch, classes) in 0–1.
+    """Maps images (batch, channels, height, width) in 0–1 to activations of classes (batch, classes) in 0–1.
 
-    The base of every network that `create_model` makes. One of your own implements `forward`; `title` and `summary` have defaults.
+    The base of every network that `create_model` makes. A network of your own implements `forward`; `title` and `summary` have defaults.
 
     Args:
         image_size: Height and width.
         channels: Channels of the images.
         classes: Number of classes.
+
+    Attributes:
+        class_names: Names of the classes, in the order of the outputs; empty unless the network was loaded from a run.
+
+    Raises:
+        ValueError: The images are too small for the network, or a count is below 1.
     """
 
     class_names: tuple[str, ...] = ()
     reconstructs: bool = False
-    """Whether `forward(images, labels)` also returns how badly the images were drawn again, to be added to the loss."""
+    """Whether `forward(images, labels)` also returns the weighted reconstruction error, to be added to the loss."""
     takes_any_size: bool = False
-    """Whether images may differ in size from those the network was made for: no weight depends on it."""
+    """Whether images of other sizes than `image_size` are accepted, as no weight depends on it."""
     min_image_size: int = 1
-    """The smallest side for which every layer has a position; networks that are planned are checked by their plan."""
+    """The smallest side for which every layer has a position; for planned networks, the plan checks it."""
 
     def __init__(self, image_size: Size, channels: int, classes: int) -> None:
         super().__init__()
@@ -57,9 +70,9 @@ class Network(nn.Module):
         return type(self).__name__
 
     def summary(self) -> Summary:
-        """Layer by layer: shape, parameters, the votes a plain implementation would have built, multiply–adds.
+        """Layer by layer: shape, parameters, the votes that a plain implementation would build, multiply–adds.
 
-        Printing it shows a table; its fields are there for code.
+        Print it for a table; its fields are for code.
         """
         rows = [module_row("network", self, (self.channels, *self.image_size))]
         return Summary.of(self, rows, "PyTorch's own operators")
@@ -86,7 +99,7 @@ class Network(nn.Module):
             )
         if not images.is_floating_point():
             raise TypeError(f"images are {images.dtype}: give floats in 0–1, e.g. images.float() / 255")
-        # Looking at the values waits for an accelerator, so there it is done for the first batch only.
+        # Reading the values waits for an accelerator, so there only the first batch is checked.
         if (
             torch.compiler.is_compiling()
             or images.device.type == "meta"
@@ -111,14 +124,14 @@ class CapsuleNetwork(Network):
         image_size: Height and width.
         channels: Channels of the images.
         classes: Number of classes.
-        routing: How lower capsules are weighed.
-        path: How votes are computed.
+        routing: The routing algorithm.
+        path: How votes are computed, one of `shortcaps.routing.paths.PATHS`.
     """
 
     shortcut: bool
     """Whether lower capsules vote for the classes directly."""
     backbone: nn.Module
-    """What makes feature maps of images."""
+    """Maps images to the feature maps below the capsules."""
 
     def __init__(self, image_size: Size, channels: int, classes: int, routing: Routing, path: str) -> None:
         super().__init__(image_size, channels, classes)
@@ -134,11 +147,11 @@ class CapsuleNetwork(Network):
         return self.capsules(images, keep_coefficients=False).activation
 
     def capsules(self, images: Tensor, *, keep_coefficients: bool = True) -> ClassCapsules:
-        """The class capsules themselves.
+        """The class capsules: poses, activations and, if requested, routing coefficients.
 
         Args:
             images: (batch, channels, height, width) in 0–1.
-            keep_coefficients: Whether routing coefficients are wanted too; without them the fast path can be taken.
+            keep_coefficients: Whether routing coefficients are requested; without them the native path can be used.
         """
         self._check_images(images)
         return self._capsules(images, keep_coefficients)
@@ -150,13 +163,13 @@ class CapsuleNetwork(Network):
 class PlannedNetwork(CapsuleNetwork):
     """A network of the paper's kind, laid out for images of one size.
 
-    The backbone is called `stem` in the state dict, whatever it is: it always was, and trained networks keep loading.
+    The backbone is called `stem` in the state dict, whichever it is, so that networks trained with earlier versions keep loading.
 
     Args:
         plan: What every layer will see.
-        backbone: What the plan was made with.
-        routing: How lower capsules are weighed.
-        path: How votes are computed.
+        backbone: The backbone that the plan was made with.
+        routing: The routing algorithm.
+        path: How votes are computed, one of `shortcaps.routing.paths.PATHS`.
     """
 
     stem: nn.Module
@@ -169,11 +182,11 @@ class PlannedNetwork(CapsuleNetwork):
 
     @property
     def backbone(self) -> nn.Module:  # type: ignore[override]
-        """What makes feature maps of images; the paper's stem, unless another was chosen."""
+        """Maps images to feature maps: the paper's stem, unless another was chosen."""
         return self.stem
 
     def _rows_below(self) -> list[SummaryRow]:
-        """Of the summary: the backbone and the primary capsules, which both families have."""
+        """Rows of the summary that both families share: the backbone and the primary capsules."""
         pose, channels = self.plan.architecture.pose, self.plan.capsule_layers[0].in_channels
         shape = (channels, pose, pose, *self.plan.features[1:])
         return [

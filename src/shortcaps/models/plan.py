@@ -13,27 +13,27 @@ from shortcaps.backbones import create_backbone, feature_shapes
 from shortcaps.backbones.base import Shape
 
 Size = tuple[int, int]
-LARGEST_TRIED = 512
-"""Up to this side, images are tried for a message that says which would be large enough."""
+_LARGEST_TRIED = 512
+"""The largest side tried when a message has to say which images would be large enough."""
 
 
 def as_size(image_size: int | Size) -> Size:
-    """Height and width; one number stands for both."""
+    """Height and width; a single number stands for both."""
     return (image_size, image_size) if isinstance(image_size, int) else (int(image_size[0]), int(image_size[1]))
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """A network of the paper's kind, for any image. The paper's presets are instances of it.
+    """A network of the paper's kind, for any image size. The paper's presets are instances of it.
 
     Attributes:
         capsule_channels: Capsule channels of the primary layer and of each capsule layer but the last.
-        kernels: Kernel of each capsule layer; None for the last takes whatever is left.
+        kernels: Kernel side of each capsule layer; None for the last covers whatever is left.
         strides: Stride of each capsule layer.
         backbone: Name of the backbone below the capsules, see `list_backbones()`.
-        backbone_settings: Its settings, where they are not its defaults.
-        pose: P: a pose is a P x P matrix.
-        passes: How often the shortcuts are gone through, one after another.
+        backbone_settings: Its settings, where they differ from its defaults.
+        pose: Rows and columns of a pose.
+        passes: Number of passes over all shortcuts.
         iterations: Routing iterations in each shortcut or capsule layer.
         dropout: Probability of dropping a primary capsule in training.
     """
@@ -56,7 +56,7 @@ class Architecture:
                 "give one of each for every capsule layer (the first channels are those of the primary capsules)"
             )
         if None in self.kernels[:-1]:
-            raise ValueError(f"kernels {self.kernels}: only the last may be None, which takes whatever is left")
+            raise ValueError(f"kernels {self.kernels}: only the last may be None, which covers whatever is left")
         numbers = {
             "capsule_channels": self.capsule_channels,
             "kernels": self.kernels,
@@ -71,7 +71,17 @@ class Architecture:
 
 @dataclass(frozen=True)
 class PlannedLayer:
-    """One capsule layer: what goes in, what comes out."""
+    """One capsule layer.
+
+    Attributes:
+        name: Its name in messages and summaries.
+        in_channels: Capsule channels of the input.
+        out_channels: Capsule channels of the output.
+        in_size: Height and width of the input.
+        out_size: Height and width of the output.
+        kernel: Height and width of the kernel.
+        stride: Its stride.
+    """
 
     name: str
     in_channels: int
@@ -84,15 +94,15 @@ class PlannedLayer:
 
 @dataclass(frozen=True)
 class Plan:
-    """An architecture laid out for images of one size: everything a network needs to know to be built.
+    """An architecture laid out for images of one size: everything needed to build a network.
 
     Attributes:
-        architecture: What was planned.
+        architecture: The architecture.
         image_size: Height and width of the images.
         channels: Channels of the images.
         classes: Number of classes.
         features: Channels, height and width of the feature map that the capsules are made from, the backbone's deepest.
-        capsule_layers: One after another.
+        capsule_layers: The capsule layers, from the images to the classes.
     """
 
     architecture: Architecture
@@ -104,7 +114,7 @@ class Plan:
 
 
 class _TooSmall(ValueError):
-    """An image that some layer has no position for."""
+    """The image is too small for some layer."""
 
 
 def make_plan(
@@ -115,17 +125,17 @@ def make_plan(
     *,
     backbone: nn.Module | None = None,
 ) -> Plan:
-    """Lay an architecture out.
+    """Lay out an architecture for images of one size.
 
     Args:
         architecture: The network.
         image_size: Height and width, or one number for both.
         channels: Channels of the images.
         classes: Number of classes.
-        backbone: The backbone itself, where it is not the architecture's by name.
+        backbone: The backbone itself; None for the one that the architecture names.
 
     Raises:
-        ValueError: A layer would get no position; the message says which, and what image would be large enough.
+        ValueError: A layer would have no position; the message names the layer and the smallest image that is large enough.
     """
     size = as_size(image_size)
     for name, value in (("image_size", min(size)), ("channels", channels), ("classes", classes)):
@@ -168,14 +178,14 @@ def _lay_out(architecture: Architecture, backbone: nn.Module, size: Size, channe
         left = layers[-1].in_size
         raise ValueError(
             f"kernel {architecture.kernels[-1]} of {layers[-1].name} leaves {in_size[0]}x{in_size[1]} class capsules "
-            f"instead of one: it must cover {left[0]}x{left[1]}; use None, which takes whatever is left"
+            f"instead of one: it must cover {left[0]}x{left[1]}; use None, which covers whatever is left"
         )
     return Plan(architecture, size, channels, classes, features, tuple(layers))
 
 
 def _smallest_image(architecture: Architecture, backbone: nn.Module, channels: int) -> int | None:
     """The smallest image side for which every layer has at least one position, found by trying."""
-    for side in range(1, LARGEST_TRIED + 1):
+    for side in range(1, _LARGEST_TRIED + 1):
         try:
             _lay_out(architecture, backbone, (side, side), channels, classes=1)
         except _TooSmall:

@@ -21,7 +21,7 @@ PRESETS: dict[str, Architecture] = {
     "baseline": Architecture(capsule_channels=(8, 16, 16)),
     "expanded": Architecture(capsule_channels=(32, 32, 32)),
 }
-DESCRIPTIONS = {
+_DESCRIPTIONS = {
     "baseline": "the paper's network, 23k parameters at 28x28 with shortcuts, 89k without",
     "expanded": "the paper's larger network, 68k parameters at 28x28 with shortcuts, 378k without",
 }
@@ -40,19 +40,23 @@ def build_from_architecture(
     backbone: str | nn.Module | None = None,
     **changes: Any,
 ) -> PlannedNetwork:
-    """A network of the paper's kind from an architecture of your own.
+    """Build a network of the paper's kind from an architecture of your own.
 
     Args:
-        architecture: The literal to start from, e.g. `PRESETS["baseline"]`.
+        architecture: The architecture to start from, e.g. `PRESETS["baseline"]`.
         image_size: Height and width of the images, or one number for both.
         channels: Channels of the images.
         classes: Number of classes.
         routing: A name, or a `Routing`.
         routing_settings: Settings of a routing that is given by name.
         shortcut: Whether local capsules vote for the classes directly; otherwise capsule layers route one after another.
-        path: How votes are computed.
+        path: How votes are computed, one of `shortcaps.routing.paths.PATHS`.
         backbone: A name, or any module that is a backbone, instead of the architecture's.
         **changes: Any setting of `Architecture`.
+
+    Raises:
+        ValueError: The images are too small, or a setting is out of range.
+        TypeError: A setting is unknown, or given twice.
     """
     if isinstance(backbone, str):
         changes["backbone"] = backbone
@@ -67,7 +71,17 @@ def build_from_architecture(
 def resolve_routing(
     routing: str | Routing, iterations: int, settings: Mapping[str, Any] | None, iterations_are_given: bool
 ) -> Routing:
-    """The routing that a network's settings ask for; nothing may be said twice."""
+    """The routing that a network's settings ask for.
+
+    Args:
+        routing: A name, or a `Routing`.
+        iterations: Routing iterations, for a routing given by name.
+        settings: Other settings of a routing given by name.
+        iterations_are_given: Whether the caller set the iterations, which a `Routing` has already.
+
+    Raises:
+        TypeError: A setting is given twice.
+    """
     chosen = dict(settings or {})
     if isinstance(routing, Routing):
         if iterations_are_given:
@@ -76,15 +90,15 @@ def resolve_routing(
             raise TypeError(f"{', '.join(chosen)} is given twice: in routing_settings and in {routing}")
         return routing
     if "iterations" in chosen:
-        raise TypeError("iterations are a setting of the network: give them beside routing_settings, not in it")
+        raise TypeError("iterations are a setting of the network: give them next to routing_settings, not in it")
     return make_routing(routing, iterations=iterations, **chosen)
 
 
 def architecture_spec(architecture: Architecture, description: str = "") -> ModelSpec:
-    """The spec of a network of the paper's kind."""
+    """The `ModelSpec` of a network of the paper's kind."""
     builder = partial(build_from_architecture, architecture)
     return ModelSpec(builder, description, "capsules", settings_of(builder, [f.name for f in fields(Architecture)]))
 
 
 for _name, _architecture in PRESETS.items():
-    MODELS.register(_name, architecture_spec(_architecture, DESCRIPTIONS[_name]))
+    MODELS.register(_name, architecture_spec(_architecture, _DESCRIPTIONS[_name]))

@@ -13,20 +13,20 @@ from shortcaps.models.plan import Architecture, Size, as_size
 from shortcaps.registry import Registry
 
 Builder = TypeVar("Builder", bound=Callable[..., Network])
-KINDS = {"capsules": "ends in class capsules with poses", "plain": "has none, to compare with"}
-GIVEN = ("image_size", "channels", "classes")
+_KINDS = {"capsules": "ends in class capsules with poses", "plain": "has none, for comparison"}
+_GIVEN = ("image_size", "channels", "classes")
 
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """A network that can be asked for by name.
+    """A network that can be created by name.
 
     Attributes:
-        build: Called with image_size (height, width), channels, classes and the settings below, all by name.
+        build: Called with image_size (height, width), channels, classes and the settings below, all by keyword.
         description: One line for lists and help texts.
         kind: `capsules` or `plain`.
-        settings: Names of the settings it takes beside image_size, channels and classes.
-        recipe: The recipe it is trained by unless another is asked for.
+        settings: Names of the settings it takes besides image_size, channels and classes.
+        recipe: The recipe it is trained with by default.
     """
 
     build: Callable[..., Network]
@@ -45,9 +45,9 @@ class ModelSpec:
 
         Args:
             name: What the network is called in the message.
-            settings: Names of what is asked for.
+            settings: Names of the requested settings.
         """
-        known = (*GIVEN, *self.settings)
+        known = (*_GIVEN, *self.settings)
         for setting in settings:
             if setting not in known:
                 near = difflib.get_close_matches(setting, known, 1, 0.6)
@@ -59,9 +59,9 @@ MODELS: Registry[ModelSpec] = Registry("network")
 
 
 def settings_of(builder: Callable[..., object], more: Sequence[str]) -> tuple[str, ...]:
-    """Settings that a builder names in its signature, and more that it takes by `**`."""
+    """Settings that a builder names in its signature, plus those it takes by `**`."""
     by_name = [p.name for p in inspect.signature(builder).parameters.values() if p.kind is p.KEYWORD_ONLY]
-    return tuple(dict.fromkeys(name for name in (*by_name, *more) if name not in GIVEN))
+    return tuple(dict.fromkeys(name for name in (*by_name, *more) if name not in _GIVEN))
 
 
 def register_model(
@@ -72,20 +72,23 @@ def register_model(
     settings: Sequence[str] | None = None,
     recipe: str = "fast",
 ) -> Callable[[Builder], Builder]:
-    """Make a network known by name: a decorator for a function (or a `Network` class) that builds it.
+    """Register a network under a name: a decorator for a function (or a `Network` class) that builds it.
 
     Args:
-        name: What `create_model` and `shortcaps train --model` ask for.
-        description: One line for lists and help texts; the first line of the docstring where it is left out.
+        name: The name for `create_model` and `shortcaps train --model`.
+        description: One line for lists and help texts; by default the first line of the docstring.
         kind: `capsules` for a `CapsuleNetwork`, `plain` for any other.
-        settings: Names of settings that the builder takes by `**`; those it names itself are found in its signature.
-        recipe: The recipe it is trained by unless another is asked for.
+        settings: Names of settings that the builder takes by `**`; those in its signature are found by themselves.
+        recipe: The recipe it is trained with by default.
 
     Returns:
-        The decorator. The builder is called with `image_size=(height, width)`, `channels`, `classes` and settings, by name.
+        The decorator. The builder is called with `image_size=(height, width)`, `channels`, `classes` and settings, by keyword.
+
+    Raises:
+        ValueError: The name is taken, or the kind is unknown.
     """
-    if kind not in KINDS:
-        raise ValueError(f"unknown kind {kind!r} of network: choose one of {', '.join(KINDS)}")
+    if kind not in _KINDS:
+        raise ValueError(f"unknown kind {kind!r} of network: choose one of {', '.join(_KINDS)}")
 
     def decorate(builder: Builder) -> Builder:
         known = settings_of(builder, settings or ())
@@ -138,7 +141,7 @@ def create_model(
     classes: int = 10,
     **settings: Any,
 ) -> Network:
-    """Any network by name, for images of any size.
+    """Create any network by name, for images of any size.
 
     Args:
         name: One of `list_models()`, e.g. `baseline` (23k parameters) or `expanded` (68k), the paper's; or an `Architecture` of
@@ -146,7 +149,7 @@ def create_model(
         image_size: Height and width of the images, or one number for both.
         channels: Channels of the images: 1 for grey, 3 for colour.
         classes: Number of classes.
-        **settings: What the network takes beside. The paper's take `routing` (`attention`, `dynamic`, `fuzzy`, `em`, one of your own,
+        **settings: Further settings of the network. The paper's take `routing` (`attention`, `dynamic`, `fuzzy`, `em`, one of your own,
             or a `Routing`), `routing_settings` of a routing given by name (`{"sharpness": 4.0}`), `shortcut` (or layer by layer),
             `path` (how votes are computed: `auto`, `fused`, `factored`, `dense`; the numbers are the same), `backbone` (a name, or any
             module that is one) and every setting of `Architecture`, e.g. `pose=3`, `passes=1`, `iterations=3`, `dropout=0`.
@@ -155,7 +158,7 @@ def create_model(
         A `Network`; for names of kind `capsules` a `CapsuleNetwork`.
 
     Raises:
-        ValueError: The name is unknown, or a setting has a value that makes no sense.
+        ValueError: The name is unknown, or a setting is out of range.
         TypeError: The network has no such setting.
 
     >>> import shortcaps
@@ -164,7 +167,7 @@ def create_model(
     29994
     """
     if isinstance(name, Architecture):
-        # The presets' own builder, with a literal that has no name. (They register themselves here, so this comes late.)
+        # The presets' own builder, for an architecture without a name. (Imported late: the presets register themselves here.)
         from shortcaps.models.presets import architecture_spec
 
         spec, name = architecture_spec(name), "of this architecture"

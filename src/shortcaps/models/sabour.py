@@ -25,15 +25,14 @@ RECONSTRUCTION_WEIGHT = 0.0005
 class SabourNetwork(Network):
     """ReLU Conv1 → PrimaryCaps (32 channels of 8-vectors) → DigitCaps (one 16-vector for each class), routed by agreement.
 
-    Unlike the paper's networks it has a transformation of its own for each position. In training it draws the image again
-    from the capsule of the true class: `forward(images, labels)` returns the activations and that error, to be added to
-    the loss.
+    Unlike the paper's networks it has a separate transformation for each position. In training it reconstructs the image from the
+    capsule of the true class: `forward(images, labels)` returns the activations and that error, to be added to the loss.
 
     Args:
         image_size: Height and width of the images.
         channels: Channels of the images.
         classes: Number of classes.
-        iterations: Of the routing.
+        iterations: Routing iterations.
     """
 
     reconstructs = True
@@ -61,6 +60,7 @@ class SabourNetwork(Network):
 
     @property
     def title(self) -> str:
+        """What kind of network this is, in a few words."""
         return f"network of Sabour et al. (2017), dynamic routing, {self.routing.iterations} iterations"
 
     def capsules(self, images: Tensor) -> ClassCapsules:
@@ -71,15 +71,18 @@ class SabourNetwork(Network):
         primary = squash(vectors.unsqueeze(-1)).squeeze(-1)
         votes = torch.einsum("imhk,bik->bimh", self.transform, primary)
         capsules = route(votes, self.routing)
-        assert capsules.activation is not None, "it was asked for"
+        assert capsules.activation is not None, "it was requested"
         return ClassCapsules(capsules.pose.unsqueeze(-1), capsules.activation)
 
     def forward(self, images: Tensor, labels: Tensor | None = None) -> Tensor | tuple[Tensor, Tensor]:
-        """Activations (batch, classes), and in training the weighted error of the drawing.
+        """Classify images and, in training, reconstruct them.
 
         Args:
             images: (batch, channels, height, width) in 0–1.
-            labels: (batch,), the true classes, for the drawing; None outside training.
+            labels: (batch,), the true classes, for the reconstruction; None outside training.
+
+        Returns:
+            Activations (batch, classes); with labels, also the weighted reconstruction error, a scalar.
         """
         capsules = self.capsules(images)
         if labels is None:
@@ -89,16 +92,20 @@ class SabourNetwork(Network):
         return capsules.activation, RECONSTRUCTION_WEIGHT * error
 
     def draw(self, pose: Tensor, labels: Tensor) -> Tensor:
-        """Images (batch, pixels) from one class capsule each; the other capsules are covered up.
+        """Reconstruct images from one class capsule each; the other capsules are masked.
 
         Args:
             pose: (batch, classes, 16, 1).
-            labels: (batch,), which capsule to draw from.
+            labels: (batch,), which capsule to reconstruct from.
+
+        Returns:
+            (batch, channels · height · width) in 0–1.
         """
         shown = F.one_hot(labels, self.classes).to(pose.dtype)[..., None, None]
         return self.decoder((pose * shown).flatten(1))
 
     def summary(self) -> Summary:
+        """Layer by layer: shape, parameters, votes, multiply–adds."""
         height, width = (side - KERNEL + 1 for side in self.image_size)
         below = (height - KERNEL) // 2 + 1, (width - KERNEL) // 2 + 1
         votes = self.transform.numel() // PRIMARY_SIZE

@@ -21,9 +21,9 @@ class SequentialNetwork(PlannedNetwork):
 
     Args:
         plan: What every layer will see.
-        backbone: What the plan was made with.
-        routing: How lower capsules are weighed.
-        path: How votes are computed.
+        backbone: The backbone that the plan was made with.
+        routing: The routing algorithm.
+        path: How votes are computed, one of `shortcaps.routing.paths.PATHS`.
     """
 
     shortcut = False
@@ -55,8 +55,11 @@ class SequentialNetwork(PlannedNetwork):
         )
 
     def _gain(self, number: int) -> float:
-        """Where votes are summed, equal shares of them should add up to the scale of one pose. Where they are averaged,
-        poses shrink by the root of the number of votes, which the votes of the next layer make up for."""
+        """The initial scale of the votes of a layer.
+
+        Where votes are summed, equal shares of them should add up to the scale of one pose. Where they are averaged, poses shrink by the
+        root of the number of votes, for which the votes of the next layer compensate.
+        """
         layers = self.plan.capsule_layers
         inputs = [layer.kernel[0] * layer.kernel[1] * layer.in_channels for layer in layers]
         if self.routing.squashes:
@@ -87,6 +90,7 @@ class SequentialNetwork(PlannedNetwork):
         return by_position.unflatten(-1, (*layer.kernel, layer.in_channels))
 
     def summary(self) -> Summary:
+        """Layer by layer: shape, parameters, votes, multiply–adds."""
         size = self.plan.architecture.pose
         rows = self._rows_below()
         for planned, layer in zip(self.plan.capsule_layers, self.capsule_layers, strict=True):

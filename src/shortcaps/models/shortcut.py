@@ -28,9 +28,9 @@ class ShortcutNetwork(PlannedNetwork):
 
     Args:
         plan: What every layer will see.
-        backbone: What the plan was made with.
-        routing: How lower capsules are weighed.
-        path: How votes are computed.
+        backbone: The backbone that the plan was made with.
+        routing: The routing algorithm.
+        path: How votes are computed, one of `shortcaps.routing.paths.PATHS`.
     """
 
     shortcut = True
@@ -67,7 +67,7 @@ class ShortcutNetwork(PlannedNetwork):
         )
 
     def _gain(self, layer: PlannedLayer) -> float:
-        """Where votes are summed, equal shares of them should add up to the scale of one pose; a mean needs no help."""
+        """The initial scale of votes: where they are summed, equal shares should add up to the scale of one pose; a mean keeps it."""
         inputs = layer.in_channels * layer.out_size[0] * layer.out_size[1]
         return self.plan.classes / math.sqrt(inputs) if self.routing.squashes else 1.0
 
@@ -103,6 +103,7 @@ class ShortcutNetwork(PlannedNetwork):
         return torch.stack(turns, 1).movedim(-1, 2).unflatten(-1, (layer.in_channels, *layer.out_size))
 
     def summary(self) -> Summary:
+        """Layer by layer: shape, parameters, votes, multiply–adds."""
         architecture, size = self.plan.architecture, self.plan.architecture.pose
         rows = self._rows_below()
         for number, (layer, block) in enumerate(zip(self.plan.capsule_layers, self.local_blocks, strict=True), 1):

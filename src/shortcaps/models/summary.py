@@ -14,7 +14,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SummaryRow:
-    """One layer, for one image. `votes` counts the numbers of a voting tensor that is never built."""
+    """One layer, for one image.
+
+    Attributes:
+        layer: Its name.
+        shape: Of its output, without the batch.
+        parameters: Number of trainable numbers.
+        votes: Numbers in the voting tensor, which is never built.
+        multiply_adds: Of one forward pass.
+    """
 
     layer: str
     shape: tuple[int, ...]
@@ -25,26 +33,38 @@ class SummaryRow:
 
 @dataclass(frozen=True)
 class Summary:
+    """A network, layer by layer.
+
+    Attributes:
+        title: Kind of network, images and classes, in one line.
+        rows: The layers.
+        path: How votes are computed, in words.
+    """
+
     title: str
     rows: tuple[SummaryRow, ...]
     path: str
 
     @classmethod
     def of(cls, network: Network, rows: list[SummaryRow], path: str) -> Summary:
+        """The summary of a network from its rows."""
         height, width = network.image_size
         title = f"{network.title}, {network.channels}x{height}x{width} images, {network.classes} classes"
         return cls(title, tuple(rows), path)
 
     @property
     def parameters(self) -> int:
+        """Trainable numbers of all layers."""
         return sum(row.parameters for row in self.rows)
 
     @property
     def votes(self) -> int:
+        """Numbers in the voting tensors of all layers, for one image."""
         return sum(row.votes for row in self.rows)
 
     @property
     def multiply_adds(self) -> int:
+        """Multiply–adds of all layers, for one image."""
         return sum(row.multiply_adds for row in self.rows)
 
     def __str__(self) -> str:
@@ -83,6 +103,15 @@ class Summary:
 def summary_row(
     name: str, shape: tuple[int, ...], module: nn.Module, *, multiply_adds: int, votes: int = 0
 ) -> SummaryRow:
+    """A row with the parameters of a module.
+
+    Args:
+        name: What the row is called.
+        shape: Of the output, without the batch.
+        module: Whose parameters are counted.
+        multiply_adds: Of one forward pass for one image.
+        votes: Numbers in the voting tensor of one image.
+    """
     return SummaryRow(name, shape, sum(p.numel() for p in module.parameters()), votes, multiply_adds)
 
 
@@ -93,18 +122,18 @@ def module_row(
 
     Args:
         name: What the row is called.
-        module: Takes one tensor, for one image (1, *in_shape).
-        in_shape: What goes in, without the batch.
-        shape: What to show as its output; without it, the shape of its (last) output.
+        module: Takes one tensor (1, *in_shape).
+        in_shape: Of the input, without the batch.
+        shape: Shown as its output; by default the shape of its (last) output.
     """
-    multiply_adds, out_shape = count_multiply_adds(module, in_shape)
+    multiply_adds, out_shape = _count_multiply_adds(module, in_shape)
     return summary_row(name, shape or out_shape, module, multiply_adds=multiply_adds)
 
 
-def count_multiply_adds(module: nn.Module, in_shape: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
-    """Multiply–adds of the convolutions and linear layers inside a module for one input, and the shape of its last output.
+def _count_multiply_adds(module: nn.Module, in_shape: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
+    """Multiply–adds of the convolutions and linear layers in a module for one input, and the shape of its last output.
 
-    Nothing is computed: the module is asked with a meta tensor. What other layers do (batch norm, activations) is not counted.
+    Nothing is computed: the module runs on a meta tensor. Other layers (batch norm, activation functions) are not counted.
     """
     count = 0
 
@@ -131,7 +160,7 @@ def count_multiply_adds(module: nn.Module, in_shape: tuple[int, ...]) -> tuple[i
 
 
 def routing_multiply_adds(votes: int, pose: int, sweeps: int) -> int:
-    """Every number of a vote takes `pose` multiply–adds to make, and one more each time the routing goes over it."""
+    """Multiply–adds of a routing: `pose` for each number of a vote to make it, and one more for each sweep."""
     return votes * (pose + sweeps)
 
 

@@ -1,4 +1,4 @@
-"""What a recipe says, and how it is read from a TOML file."""
+"""Recipes, and how they are read from TOML files."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from shortcaps.schedules import SCHEDULES
 from shortcaps.settings import checked_dataclass, read_toml
 
 PLACEMENTS = ("published", "anywhere")
-MERGED = ("loss_settings", "routing_settings")
-"""Tables, which an override adds to; any other setting it replaces."""
+_MERGED = ("loss_settings", "routing_settings")
+"""Tables, to which an override adds entries; it replaces any other setting."""
 
 
 @checked_dataclass
@@ -32,12 +32,13 @@ class Recipe:
         schedule: How the rate changes: one of `list_schedules()`.
         loss: One of `list_losses()`.
         averaging: Decay of the running average of weights that is validated and kept; 0 keeps the weights themselves.
-        placement: `published`: training images are moved as the paper moves them; `anywhere`: digits on a wide background (affNIST) are
-            placed anywhere on it, as those of the test are. A translation in both cases, and nothing else.
-        elastic: How far training images are bent, in pixels (`data.augment.Elastic`); it never turns, scales or shears them. 0: not at all.
-        weight_decay: Decoupled from the rate's gradient step (AdamW); biases, norms and thresholds are left alone. 0 is plain Adam.
-        loss_settings: Settings of the loss other than its defaults.
-        routing_settings: Settings of the routing other than its defaults.
+        placement: `published`: training images are shifted as in the paper; `anywhere`: digits on a wide background (affNIST) are
+            placed anywhere on it, as in the test. Only a translation in either case.
+        elastic: Size in pixels of a random elastic deformation of training images (`data.augment.Elastic`), which never rotates,
+            scales or shears them; 0 for none.
+        weight_decay: Decoupled weight decay (AdamW); biases, norms and thresholds are exempt. 0 is plain Adam.
+        loss_settings: Settings of the loss that differ from its defaults.
+        routing_settings: Settings of the routing that differ from its defaults.
     """
 
     epochs: Annotated[int, Field(ge=1)]
@@ -60,21 +61,21 @@ class Recipe:
             raise RunError(f"unknown placement {self.placement!r}: choose one of {', '.join(PLACEMENTS)}")
 
     def changed(self, changes: Mapping[str, Any]) -> Recipe:
-        """The same recipe with other settings; tables are added to, not replaced."""
-        merged = {name: {**getattr(self, name), **changes[name]} for name in MERGED if name in changes}
+        """The same recipe with other settings; entries are added to tables, which are not replaced."""
+        merged = {name: {**getattr(self, name), **changes[name]} for name in _MERGED if name in changes}
         return replace(self, **{**changes, **merged})
 
 
 @checked_dataclass
 class RecipeSpec:
-    """A recipe that can be asked for by name: settings for every network, and others for some.
+    """A recipe that can be chosen by name: settings for every network and data set, and exceptions for some.
 
     Attributes:
-        recipe: What holds unless something below says otherwise.
+        recipe: The settings that hold without an exception.
         description: One line for lists and help texts.
-        by_data: For data sets whose names match this pattern, settings in place of those above.
-        by_routing: For networks with this routing, settings in place of those.
-        by_model: For networks whose names match this pattern, settings in place of all.
+        by_data: Exceptions for data sets whose names match this pattern.
+        by_routing: Exceptions for networks with this routing; they override those by data set.
+        by_model: Exceptions for networks whose names match this pattern; they override all others.
     """
 
     recipe: Recipe
@@ -87,9 +88,9 @@ class RecipeSpec:
         """The recipe for one network on one data set.
 
         Args:
-            data: The name of the data set.
-            model: The name of the network.
-            routing: The name of its routing, or None where it has none.
+            data: Name of the data set.
+            model: Name of the network.
+            routing: Name of its routing, or None if it has none.
         """
         changes = [settings for pattern, settings in self.by_data.items() if fnmatchcase(data, pattern)]
         changes += [settings for name, settings in self.by_routing.items() if name == routing]
@@ -104,13 +105,13 @@ RECIPES: Registry[RecipeSpec] = Registry("recipe")
 
 
 def read_recipe(file: str | Path) -> RecipeSpec:
-    """A recipe from a TOML file.
+    """Read a recipe from a TOML file.
 
-    The file holds the settings of a `Recipe` and a `description`; tables `[data.PATTERN]`, `[routing.NAME]` and `[model.PATTERN]` hold what
-    is different for data sets whose names match, for a routing, or for networks whose names match.
+    The file holds the settings of a `Recipe` and a `description`; tables `[data.PATTERN]`, `[routing.NAME]` and `[model.PATTERN]` hold the
+    exceptions for data sets whose names match, for a routing, and for networks whose names match.
 
     Raises:
-        RunError: The file cannot be read, or a setting makes no sense.
+        RunError: The file cannot be read, or a setting is unknown or out of range.
     """
     values = read_toml(Path(file))
     description = values.pop("description", "")
@@ -125,7 +126,11 @@ def read_recipe(file: str | Path) -> RecipeSpec:
 
 
 def find_recipe(name: str) -> RecipeSpec:
-    """A recipe by name, or by the path of a TOML file."""
+    """A recipe by name, or by the path of a TOML file.
+
+    Raises:
+        RunError: There is no such recipe, or the file cannot be used.
+    """
     if name.endswith(".toml") and name not in RECIPES:
         return read_recipe(Path(name).expanduser())
     if name not in RECIPES:
@@ -134,18 +139,18 @@ def find_recipe(name: str) -> RecipeSpec:
 
 
 def register_recipe(name: str, recipe: RecipeSpec | Recipe | str | Path) -> RecipeSpec:
-    """Make a recipe known by name.
+    """Register a recipe under a name.
 
     Args:
-        name: What `shortcaps train --recipe` asks for.
+        name: The name for `shortcaps train --recipe`.
         recipe: The recipe, or the path of the TOML file that holds it.
 
     Returns:
-        What was registered.
+        The registered spec.
 
     Raises:
         ValueError: The name is taken.
-        RunError: The file cannot be read, or a setting makes no sense.
+        RunError: The file cannot be read, or a setting is unknown or out of range.
     """
     if isinstance(recipe, Recipe):
         recipe = RecipeSpec(recipe)

@@ -1,4 +1,4 @@
-"""How plots look, in reports and in files."""
+"""The style of plots, in reports and in files."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ matplotlib.rcParams.update(
 
 
 def as_it_is(text: str) -> str:
-    """For names that others gave: matplotlib would take what stands between two dollar signs for a formula."""
+    """Text for matplotlib, which would otherwise take anything between two dollar signs for a formula."""
     return text.replace("$", r"\$")
 
 
 def as_svg(figure: Figure) -> str:
+    """The figure as an `<svg>` element, for a page."""
     stream = io.StringIO()
     figure.savefig(stream, format="svg", bbox_inches="tight", transparent=True)
     text = stream.getvalue()
@@ -38,7 +39,7 @@ def as_svg(figure: Figure) -> str:
 
 
 def save_figure(figure: Figure, target: Path) -> None:
-    """As a picture on white, written whole or not at all."""
+    """Write the figure as a PNG on white, atomically."""
     from shortcaps.files import atomic_write
 
     with atomic_write(target) as file:

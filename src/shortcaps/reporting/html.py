@@ -1,4 +1,4 @@
-"""Self-contained pages, which open offline: what all reports share."""
+"""Self-contained HTML pages, which open offline: what all reports share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-STYLE = """
+_STYLE = """
 :root { color-scheme: light dark; --ink: #1d2733; --soft: #66717d; --paper: #fbfbf9; --card: #ffffff; --line: #e3e5e2;
         --accent: #0b7a75; }
 @media (prefers-color-scheme: dark) {
@@ -41,10 +41,17 @@ pre { overflow-x: auto; font-size: .8rem; margin: 0; } code { font-size: .9em; }
 
 
 def page(title: str, subtitle: str, notes: list[str], body: str) -> str:
-    """A whole page; `notes` are what a reader must know before quoting anything of it."""
+    """A whole page.
+
+    Args:
+        title: Its title, as text.
+        subtitle: A line below it, as text.
+        notes: What a reader must know before quoting anything from it, as text.
+        body: The rest, as HTML.
+    """
     return (
         "<!doctype html><html lang='en'><head><meta charset='utf-8'><meta name='viewport' content='width=device-width'>"
-        f"<title>{html.escape(title)}</title><style>{STYLE}</style></head><body><main>"
+        f"<title>{html.escape(title)}</title><style>{_STYLE}</style></head><body><main>"
         f"<h1>{html.escape(title)}</h1><div class='soft'>{html.escape(subtitle)}</div>"
         + "".join(f"<p class='warn small'>{html.escape(note)}</p>" for note in notes)
         + body
@@ -53,7 +60,7 @@ def page(title: str, subtitle: str, notes: list[str], body: str) -> str:
 
 
 def figures(values: list[tuple[str, str]]) -> str:
-    """Large numbers, each with what it is."""
+    """Large numbers, each with a caption, as HTML."""
     cells = (
         f"<div class='figure'><b>{value}</b><span class='soft small'>{what}</span></div>" for value, what in values
     )
@@ -61,10 +68,13 @@ def figures(values: list[tuple[str, str]]) -> str:
 
 
 def section(title: str, body: str) -> str:
+    """A section with a title (text) and a body (HTML)."""
     return f"<section><h2>{html.escape(title)}</h2>{body}</section>"
 
 
 def table(values: dict[str, Any]) -> str:
+    """A table with a row for each value, as HTML."""
+
     def shown(value: Any) -> str:
         return value if isinstance(value, str) else json.dumps(value)
 
@@ -75,7 +85,7 @@ def table(values: dict[str, Any]) -> str:
 
 
 def as_png(pixels: np.ndarray) -> str:
-    """A data address of an array of grey (height, width) or colour (height, width, 3) bytes."""
+    """A data URL of an array of grey (height, width) or colour (height, width, 3) bytes."""
     from PIL import Image
 
     stream = io.BytesIO()

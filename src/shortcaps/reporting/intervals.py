@@ -1,4 +1,4 @@
-"""How sure a share of right answers is: Wilson's interval, for images that may show the same thing more than once."""
+"""Confidence intervals of an accuracy: Wilson's, for images that may show the same thing more than once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.22
 
 
 def student(freedom: int) -> float:
-    """Half the width of a 95 % interval in standard errors, where these were estimated with so many degrees of freedom."""
+    """Half the width of a 95 % interval, in standard errors that were estimated with this many degrees of freedom."""
     if freedom < 1:
         raise ValueError(f"freedom {freedom} is too small: one observation says nothing about its spread")
     if freedom <= len(_STUDENT):
@@ -23,7 +23,7 @@ def student(freedom: int) -> float:
 
 
 def wilson_interval(correct: float, count: float) -> tuple[float, float]:
-    """The 95 % interval of a proportion, which unlike the plain one stays inside 0–1 and is right near its ends."""
+    """The 95 % interval of a proportion. Unlike the plain one it stays inside 0–1 and is accurate near its ends."""
     if count == 0:
         return 0.0, 1.0
     share, z2 = correct / count, CONFIDENCE**2
@@ -33,13 +33,15 @@ def wilson_interval(correct: float, count: float) -> tuple[float, float]:
 
 
 def independent_images(right: Tensor, originals: Tensor) -> float:
-    """How many images that have nothing to do with each other would say as much as these.
+    """The number of independent images that carry as much information as these.
 
-    right: (count,), whether each image was recognised; originals: (count,), what each of them shows
+    Views of one digit or one object tend to be right or wrong together. How strongly they do shows in the spread of the originals'
+    accuracies, as in cluster surveys: with the returned number, a plain proportion varies as much. A few originals estimate that spread
+    poorly, for which Student's quantile compensates.
 
-    Views of one digit or one object tend to be right or wrong together. How much they do shows in the spread of the
-    originals' accuracies, as in surveys by cluster: the count is what makes a plain proportion vary as much. Few originals
-    tell that spread badly, for which Student's quantile makes up.
+    Args:
+        right: (count,), whether each image was classified correctly.
+        originals: (count,), what each image shows.
     """
     count = len(right)
     if not count:

@@ -1,8 +1,8 @@
-"""Two networks on the same test images: by how much one is ahead, and how sure that is.
+"""Two networks on the same test images: by how much one is ahead, and how certain that is.
 
-Both answered the same images, so what makes an image easy or hard for both falls out of the difference. Images that show one digit or one
-object (a cluster) tend to be right or wrong together, so the cluster is the unit, not the image. And a network trained again with another
-seed answers differently, so the seeds are a sample too.
+Both answered the same images, so whatever makes an image easy or hard for both cancels out of the difference. Images that show one
+digit or one object (a cluster) tend to be right or wrong together, so the cluster is the unit, not the image. And a network trained
+with another seed answers differently, so the seeds are a sample too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Answers:
     """What the runs of one network, with different seeds, got right.
 
     Attributes:
-        right: (seeds, clusters), how many images of each cluster were right; a cluster of one image where images are independent.
+        right: (seeds, clusters), how many images of each cluster were right; a cluster is a single image if images are independent.
         sizes: (clusters,), how many images each cluster has.
     """
 
@@ -31,11 +31,11 @@ class Answers:
 
     @classmethod
     def of(cls, right: Sequence[Tensor], originals: Tensor | None) -> Answers:
-        """From the images themselves.
+        """Count by cluster.
 
         Args:
             right: For each seed (images,), whether each image was right.
-            originals: (images,), which digit or object each shows; None where each shows another.
+            originals: (images,), which digit or object each shows; None if every image shows a different one.
         """
         clusters = torch.arange(len(right[0])) if originals is None else originals.unique(return_inverse=True)[1]
         sizes = clusters.bincount()
@@ -44,13 +44,13 @@ class Answers:
 
     @property
     def accuracies(self) -> Tensor:
-        """(seeds,), the share of images that was right."""
+        """Accuracy with each seed, (seeds,)."""
         return self.right.double().sum(1) / self.sizes.sum()
 
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """One network against another.
+    """The difference between two networks.
 
     Attributes:
         difference: Mean accuracy of the first minus that of the second, as a fraction.
@@ -62,7 +62,7 @@ class PairedDifference:
 
     @property
     def verdict(self) -> str:
-        """`ahead`, `behind`, or `not told apart` where the interval takes in zero."""
+        """`ahead`, `behind`, or `not told apart` if the interval includes zero."""
         low, high = self.interval
         return "ahead" if low > 0 else "behind" if high < 0 else "not told apart"
 
@@ -70,13 +70,13 @@ class PairedDifference:
 def paired_difference(first: Answers, second: Answers) -> PairedDifference:
     """How far the first network is ahead of the second.
 
-    The variance of the difference has two parts. Clusters: the spread of the clusters' own differences (averaged over seeds) about the
-    mean difference, as in surveys by cluster. Seeds: the spread of each network's accuracies beyond what it owes to single images, which
-    one seed says nothing about, so with one seed of either the interval is that of the images alone. Student's quantile is taken with the degrees of freedom that
-    Satterthwaite's formula gives for the sum.
+    The variance of the difference has two parts. Clusters: the spread of the clusters' own differences (averaged over seeds) about the mean
+    difference, as in cluster surveys. Seeds: the spread of each network's accuracies beyond what single images cause; one seed has no
+    spread, so with one seed of either network the interval is that of the images alone. Student's quantile is taken with the degrees of
+    freedom that Satterthwaite's formula gives for the sum.
 
     Raises:
-        ValueError: They were not tested on the same clusters.
+        ValueError: The networks were not tested on the same clusters.
     """
     if not torch.equal(first.sizes, second.sizes):
         raise ValueError("the two networks were not tested on the same images")
@@ -103,8 +103,8 @@ def paired_difference(first: Answers, second: Answers) -> PairedDifference:
 def _seed_variance(answers: Answers) -> float:
     """How much a network's accuracy varies from seed to seed as a whole.
 
-    That some images change from right to wrong between seeds shows in the accuracies as well, but the clusters' part has it already: it is
-    estimated as what seed and cluster together leave unexplained, and taken away.
+    That some images change from right to wrong between seeds also shows in the accuracies, but the clusters' part includes it already: it
+    is estimated as what seed and cluster together leave unexplained, and subtracted.
     """
     right, sizes = answers.right.double(), answers.sizes.double()
     seeds, clusters = right.shape

@@ -1,4 +1,4 @@
-"""Tables of text, as Markdown and as HTML."""
+"""Tables of text, and reports of them, as Markdown and as HTML."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ Grid = list[list[str]]
 """Rows of cells; the first row is the header."""
 
 
-def markdown_table(grid: Grid) -> list[str]:
+def _markdown_table(grid: Grid) -> list[str]:
+    """The lines of a Markdown table."""
     header, *rows = grid
     return [f"| {' | '.join(row)} |" for row in (header, ["---"] * len(header), *rows)]
 
 
-def html_table(grid: Grid) -> str:
+def _html_table(grid: Grid) -> str:
+    """The table as HTML; a cell in backticks becomes code."""
+
     def shown(cell: str) -> str:
         text = html.escape(cell.strip("`"))
         return f"<code>{text}</code>" if cell.startswith("`") else text
@@ -40,16 +43,27 @@ def write_report(
     parts: list[tuple[str, Grid | str]],
     pictures: dict[str, str] | None = None,
 ) -> tuple[Path, Path]:
-    """NAME.md and NAME.html: notes first, then what was found in sentences, then the tables (or paragraphs) themselves.
+    """Write NAME.md and NAME.html: notes first, then the findings, then the tables (or paragraphs).
 
-    pictures: for the page, SVG by title; the Markdown names the file of the same name with .png
+    Args:
+        folder: Where to write them.
+        name: Their name, without a suffix.
+        title: Title of the report.
+        command: The command that produced it.
+        notes: What a reader must know before quoting anything from it.
+        sentences: The findings, computed from the data.
+        parts: Tables or paragraphs, each with a title.
+        pictures: SVG for the page, by title; the Markdown refers to NAME.png instead.
+
+    Returns:
+        Both files.
     """
     lines = [f"# {title}", "", f"`{command}`", "", *(f"- {note}" for note in notes), ""]
     lines += [*(f"- {sentence}" for sentence in sentences), ""]
     body = section("What was found", "".join(f"<p>{html.escape(sentence)}</p>" for sentence in sentences))
     for heading, part in parts:
-        lines += [f"## {heading}", "", *(markdown_table(part) if isinstance(part, list) else [part]), ""]
-        body += section(heading, html_table(part) if isinstance(part, list) else f"<p>{html.escape(part)}</p>")
+        lines += [f"## {heading}", "", *(_markdown_table(part) if isinstance(part, list) else [part]), ""]
+        body += section(heading, _html_table(part) if isinstance(part, list) else f"<p>{html.escape(part)}</p>")
     for heading, svg in (pictures or {}).items():
         lines += [f"![{heading}]({name}.png)", ""]
         body += section(heading, f'<div class="plot">{svg}</div>')

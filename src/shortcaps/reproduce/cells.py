@@ -28,6 +28,7 @@ class Cell:
 
     @property
     def name(self) -> str:
+        """The name of the cell, e.g. `baseline/shortcut/fuzzy/mnist`."""
         return "/".join(part for part in (self.network, self.family, self.routing, self.dataset) if part)
 
     @property
@@ -36,7 +37,7 @@ class Cell:
         return published.ACCURACY.get((self.network, self.family or "", self.routing or "", self.dataset))
 
     def config(self, **settings: Any) -> TrainConfig:
-        """What trains this cell, with further settings by their names on the command line."""
+        """The config that trains this cell, with further settings by their names on the command line."""
         own: dict[str, Any] = {"data": self.dataset, "model": self.network}
         if self.routing is not None:
             own |= {"routing": self.routing, "shortcut": self.family != "sequential"}
@@ -53,7 +54,7 @@ PAPER_CELLS = tuple(
 
 
 def columns() -> tuple[str, ...]:
-    """The paper's data sets, and beside them those that stand in for one of them, of which the paper says nothing."""
+    """The paper's data sets, followed by those that stand in for one of them, for which the paper has no figures."""
     stand_ins = (name for name, spec in DATASETS.items() if spec.stand_in_for in published.DATASETS)
     return (*published.DATASETS, *stand_ins)
 

@@ -46,7 +46,7 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
-        """`ahead`, `behind`, or `not told apart` where the interval takes in zero."""
+        """`ahead`, `behind`, or `not told apart` if the interval includes zero."""
         low, high = self.difference_interval
         return "ahead" if low > 0 else "behind" if high < 0 else "not told apart"
 

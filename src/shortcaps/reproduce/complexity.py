@@ -39,44 +39,67 @@ DERIVATION = {
 
 @dataclass(frozen=True)
 class VotingTensor:
-    """One layer of one network: how many numbers its voting tensor would hold, with and without shortcut, for one image."""
+    """One layer of one network: the numbers in its voting tensor, for one image.
+
+    Attributes:
+        network: Name of the network.
+        layer: Number of the capsule layer, from 1.
+        shortcut: Numbers with shortcut.
+        sequential: Numbers without.
+        predicted: Their ratio by Eq. (16): classes / (K · K · C'_out).
+    """
 
     network: str
     layer: int
     shortcut: int
     sequential: int
     predicted: float
-    """Eq. (16): classes / (K · K · C'_out)."""
 
     @property
     def ratio(self) -> float:
+        """Numbers with shortcut divided by those without, Eq. (15)."""
         return self.shortcut / self.sequential
 
 
 @dataclass(frozen=True)
 class Iteration:
-    """The arithmetic of one more iteration, in units of Q, the size of the voting tensor."""
+    """The arithmetic of one more iteration, in units of Q, the size of the voting tensor.
+
+    Attributes:
+        routing: Name of the routing.
+        path: `dense` or `factored`.
+        leading: Of operators that work on every number of every vote.
+        rest: Of operators that work on less, such as one number for each vote.
+        by_operator: The same by operator.
+    """
 
     routing: str
     path: str
     leading: float
-    """Of operators that work on every number of every vote."""
     rest: float
-    """Of operators that work on less, such as one number for each vote."""
     by_operator: dict[str, float]
 
     @property
     def total(self) -> float:
+        """All operations."""
         return self.leading + self.rest
 
     @property
     def published(self) -> int | None:
+        """The paper's count, or None."""
         return published.FLOPS_PER_ITERATION.get(self.routing)
 
 
 @dataclass(frozen=True)
 class Growth:
-    """All voting tensors of a baseline network together, with so many classes or capsule channels, for one image."""
+    """Numbers in all voting tensors of a baseline network together, for one image.
+
+    Attributes:
+        quantity: What is varied, `classes` or `capsule channels`.
+        value: Its value.
+        shortcut: Numbers with shortcut.
+        sequential: Numbers without.
+    """
 
     quantity: str
     value: int
@@ -86,17 +109,29 @@ class Growth:
 
 @dataclass(frozen=True)
 class Watching(Fuzzy):
-    """Fuzzy routing that notes how many numbers the votes it is given hold."""
+    """Fuzzy routing that records the size of the votes it is given.
+
+    Attributes:
+        seen: Numbers in the voting tensor, for each call.
+    """
 
     seen: list[int] = field(default_factory=list)
 
     def __call__(self, votes: Votes, **rest: Any) -> Capsules:
+        """Record the size of the votes, and route them."""
         self.seen.append(votes.batch * votes.inputs * votes.outputs * votes.rows * votes.cols)
         return super().__call__(votes, **rest)
 
 
 def voting_tensors(network: str, *, image_size: int = 28, classes: int = 10, **changes: Any) -> list[VotingTensor]:
-    """Runs both networks on one image and looks at the votes that reach the routing; Eq. (16) is worked out beside it."""
+    """Run both networks on one image and measure the votes that reach the routing, along with Eq. (16).
+
+    Args:
+        network: `baseline` or `expanded`.
+        image_size: Side of the image.
+        classes: Number of classes.
+        **changes: Further changes to the architecture.
+    """
     seen, plans = {}, {}
     for shortcut in (True, False):
         routing = Watching()
@@ -108,12 +143,13 @@ def voting_tensors(network: str, *, image_size: int = 28, classes: int = 10, **c
     tensors = []
     for number, layer in enumerate(plans[False].capsule_layers):
         predicted = classes / (layer.kernel[0] * layer.kernel[1] * layer.out_channels)
-        # The shortcuts are gone through more than once, with the same votes: the first pass has one for each layer.
+        # There are several passes over the shortcuts, with the same votes: the first pass has one for each layer.
         tensors.append(VotingTensor(network, number + 1, seen[True][number], seen[False][number], predicted))
     return tensors
 
 
 def growth() -> list[Growth]:
+    """The voting tensors of the baseline network for several numbers of classes and of capsule channels."""
     changes: list[tuple[str, int, dict[str, Any]]] = [("classes", value, {"classes": value}) for value in CLASSES]
     changes += [("capsule channels", value, {"capsule_channels": (value,) * 3}) for value in CHANNELS]
     points = []
@@ -124,7 +160,7 @@ def growth() -> list[Growth]:
 
 
 def count_iteration(routing: str, path: str) -> Iteration:
-    """Runs the routing twice, with one iteration more the second time, and takes the difference."""
+    """Count the operations of two runs of a routing, the second with one iteration more, and take the difference."""
     generator = torch.Generator().manual_seed(0)
     pose = torch.randn(BATCH, LOWER_CHANNELS, POSITIONS, POSE, POSE, generator=generator)
     transform = torch.randn(LOWER_CHANNELS, UPPER, POSE, POSE, generator=generator)
@@ -154,6 +190,7 @@ def count_iteration(routing: str, path: str) -> Iteration:
 
 
 def voting_grid(tensors: Sequence[VotingTensor]) -> Grid:
+    """A table of voting tensors by layer, and their sums by network."""
     rows = [["network", "capsule layer", "with shortcut", "without", "ratio (Eq. 15)", "Eq. 16"]]
     for tensor in tensors:
         rows.append(
@@ -174,7 +211,7 @@ def voting_grid(tensors: Sequence[VotingTensor]) -> Grid:
 
 
 def growth_grid(points: Sequence[Growth], per_iteration: Mapping[str, float]) -> Grid:
-    """Numbers in the voting tensors, and operations of one iteration through all of them, with / without shortcut."""
+    """A table of numbers in the voting tensors, and of operations of one iteration, with / without shortcut."""
     rows = [["quantity", "value", "numbers, with / without shortcut", "ratio"]]
     rows[0] += [f"{routing}, operations" for routing in per_iteration]
     for point in points:
@@ -187,6 +224,7 @@ def growth_grid(points: Sequence[Growth], per_iteration: Mapping[str, float]) ->
 
 
 def iteration_grid(counted: Sequence[Iteration]) -> Grid:
+    """A table of the arithmetic of one iteration by routing, next to the paper's."""
     rows = [
         [
             "routing",
@@ -217,6 +255,7 @@ def iteration_grid(counted: Sequence[Iteration]) -> Grid:
 
 
 def sentences(tensors: Sequence[VotingTensor], counted: Sequence[Iteration]) -> list[str]:
+    """Which of the paper's claims hold, computed from the counts."""
     said = []
     off = [tensor for tensor in tensors if abs(tensor.ratio / tensor.predicted - 1) > 1e-9]
     said.append(
@@ -246,6 +285,11 @@ def sentences(tensors: Sequence[VotingTensor], counted: Sequence[Iteration]) -> 
 
 
 def write_complexity(folder: Path) -> tuple[Path, ...]:
+    """Count, and write complexity.md, .html, .png and .json.
+
+    Returns:
+        The files.
+    """
     from shortcaps.files import write_json
     from shortcaps.reporting.figures import as_svg, save_figure
     from shortcaps.reproduce.pictures import plot_complexity

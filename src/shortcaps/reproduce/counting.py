@@ -1,4 +1,4 @@
-"""Counts the arithmetic of whatever PyTorch operators run, element-wise work included, which torch's own counter leaves out."""
+"""Counting the arithmetic of PyTorch operators, including element-wise work, which torch's own counter leaves out."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ ARITHMETIC: dict[str, Count] = {
 MOVEMENT = frozenset(
     "_unsafe_view alias cat clone full new_full ones ones_like permute slice unsqueeze view zeros".split()  # noqa: SIM905
 )
-"""What only moves numbers or makes room for them."""
+"""Operators that only move numbers or allocate memory."""
 
 
 class CountOperations(TorchDispatchMode):
-    """Within, every operator's arithmetic is counted; one that is not known raises, so that none is overlooked.
+    """Within, the arithmetic of every operator is counted; an unknown one raises NotImplementedError.
 
     >>> with CountOperations() as counted:
     ...     _ = (torch.ones(3, 4) * 2).sum()
@@ -72,6 +72,7 @@ class CountOperations(TorchDispatchMode):
 
     @property
     def total(self) -> int:
+        """Number of all operations."""
         return sum(count for _, count in self.calls)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -80,7 +81,7 @@ class CountOperations(TorchDispatchMode):
         if name in ARITHMETIC:
             self.calls.append((name, ARITHMETIC[name](args, result)))
         elif name and name not in MOVEMENT:
-            raise NotImplementedError(f"nobody has said what {func} costs: add it to ARITHMETIC or MOVEMENT")
+            raise NotImplementedError(f"the cost of {func} is unknown: add it to ARITHMETIC or MOVEMENT")
         return result
 
 

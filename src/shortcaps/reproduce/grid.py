@@ -1,7 +1,7 @@
-"""Runs cells, each in a process of its own, and goes on where it was stopped.
+"""Training of the cells of a table, each in a process of its own; a stopped grid can be continued.
 
-A cell is an ordinary training run under `runs/`, so it can be looked at, resumed and reported on like any other; its record is
-written when it has ended. What has a record is done.
+A cell is an ordinary training run under `runs/`, so it can be inspected, resumed and reported on like any other; its record is written when
+it has finished. A cell with a record is done.
 """
 
 from __future__ import annotations
@@ -44,13 +44,21 @@ STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM, -signal.SIGINT, -signal.SI
 
 @dataclass(frozen=True)
 class Job:
+    """The training of one cell.
+
+    Attributes:
+        cell: The cell.
+        config: Its config.
+        run: Its run directory.
+    """
+
     cell: Cell
     config: TrainConfig
     run: Path
 
     @property
     def flags(self) -> list[str]:
-        """What `shortcaps train` takes to do this job."""
+        """The options of `shortcaps train` for this job."""
         routed = ("routing", "shortcut") if self.cell.routing is not None else ()
         flags: list[str] = []
         for name in ("data", "model", *routed, "recipe", "protocol", "seed", "epochs", "max_images"):
@@ -63,6 +71,7 @@ class Job:
 
     @property
     def command(self) -> str:
+        """The command for this job, for people."""
         return shlex.join(["shortcaps", "train", *self.flags])
 
     def __str__(self) -> str:
@@ -71,27 +80,40 @@ class Job:
 
 @dataclass(frozen=True)
 class Outcome:
+    """What became of the jobs.
+
+    Attributes:
+        done: Records, old and new.
+        failed: What went wrong, by job.
+        interrupted: Whether a signal stopped the grid.
+    """
+
     done: list[Record]
     failed: dict[str, str]
-    """By job, what went wrong."""
     interrupted: bool = False
 
 
 @dataclass
 class Processes:
-    """The training processes that are running, so that a grid that is told to stop takes them along."""
+    """The training processes that are running, so that stopping the grid stops them too.
+
+    Attributes:
+        running: The processes.
+        stopping: Set when the grid is asked to stop.
+    """
 
     running: list[subprocess.Popen[bytes]] = field(default_factory=list)
     stopping: threading.Event = field(default_factory=threading.Event)
 
     def stop(self) -> None:
-        """Every run saves its state and ends."""
+        """Ask every run to save its state and exit."""
         self.stopping.set()
         for process in list(self.running):
             process.send_signal(signal.SIGTERM)
 
     @contextmanager
     def started(self, process: subprocess.Popen[bytes]) -> Iterator[None]:
+        """Within, the process is one of those running."""
         self.running.append(process)
         if self.stopping.is_set():  # between the last look and now
             process.send_signal(signal.SIGTERM)
@@ -102,7 +124,7 @@ class Processes:
 
 
 Launch = Callable[[Job, int, int, Processes], str | None]
-"""Does a job on one of so many devices, and returns what went wrong."""
+"""Called with a job, the number of its device, the number of devices and the processes; returns what went wrong, or None."""
 
 
 def plan_jobs(cells: Sequence[Cell], runs: Path, *, seeds: int = 1, **settings: Any) -> list[Job]:
@@ -130,9 +152,19 @@ def run_grid(
     finished: Callable[[Record], object] = lambda record: None,
     launch: Launch | None = None,
 ) -> Outcome:
-    """Runs what has no record yet. `finished` is called with each new record, one at a time.
+    """Run the jobs that have no record yet.
 
-    Cells that were run with other settings are left out, as if they had failed; raises RunError where no other is left.
+    A job whose cell was run with other settings is skipped and counts as failed.
+
+    Args:
+        jobs: The jobs.
+        out: Where the records are.
+        devices: How many jobs run at the same time.
+        finished: Called with each new record, one at a time.
+        launch: Runs a job; `run_job` if None.
+
+    Raises:
+        RunError: All jobs were run with other settings.
     """
     known = read_records(out)
     waiting: queue.SimpleQueue[Job] = queue.SimpleQueue()
@@ -196,10 +228,10 @@ def run_grid(
 
 @contextmanager
 def _stopping(processes: Processes) -> Iterator[None]:
-    """Within, Ctrl-C, SIGTERM and a closed terminal stop the processes first; this one ends when they have."""
+    """Within, Ctrl-C, SIGTERM and a closed terminal stop the processes first; this one exits after them."""
 
     def stop(number: int, frame: object) -> None:
-        log.info("stopping: every run saves its state, and the same command goes on from it")
+        log.info("stopping: every run saves its state; repeat the command to continue")
         processes.stop()
 
     if threading.current_thread() is not threading.main_thread():
@@ -217,18 +249,18 @@ def _stopping(processes: Processes) -> Iterator[None]:
 
 
 def check_run(job: Job) -> None:
-    """A run that is there already must be this very job's."""
+    """Raise RunError if the run directory of a job holds a run with other settings."""
     if not (job.run / "config.json").is_file():
         return
     differing = differences(read_manifest(job.run), job.config, FLAGS)
     if differing:
         raise RunError(
-            f"{job.run} holds a run with {', '.join(differing)}: choose other --runs, or move it away to begin anew"
+            f"{job.run} holds a run with {', '.join(differing)}: choose another --runs, or move it away to start over"
         )
 
 
 def run_job(job: Job, device: int, devices: int, processes: Processes) -> str | None:
-    """Trains one cell, or goes on with it."""
+    """Train one cell, or resume it; return what went wrong, or None."""
     result = job.run / "result.json"
     if result.is_file() and still_counts(json.loads(result.read_text())["test_set"]):
         return None  # ended, but stopped before its record was written
@@ -255,7 +287,7 @@ def run_job(job: Job, device: int, devices: int, processes: Processes) -> str | 
     if code in STOPPED and processes.stopping.is_set():
         return None
     lines = log_file.read_bytes()[size_before:].decode(errors="replace").strip().splitlines()
-    reason = lines[-1].removeprefix("shortcaps: ") if lines and code in (1, 2) else f"it ended with code {code}"
+    reason = lines[-1].removeprefix("shortcaps: ") if lines and code in (1, 2) else f"it exited with code {code}"
     return f"{reason} (see {log_file})"
 
 
@@ -277,6 +309,7 @@ def _cores() -> int:
 
 
 def check_devices(devices: int) -> None:
+    """Raise RunError if the machine has fewer devices."""
     on_gpus = torch.cuda.is_available()
     available, what = (torch.cuda.device_count(), "CUDA devices") if on_gpus else (_cores(), "processor cores")
     if devices > available:

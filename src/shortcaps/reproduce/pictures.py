@@ -18,8 +18,11 @@ COLOURS = {"em": "#b0413e", "fuzzy": "#0b7a75", "attention": "#2b6cb0"}
 
 
 def plot_complexity(points: Sequence[Growth], per_iteration: Mapping[str, float]) -> Figure:
-    """Above, numbers in all voting tensors of a baseline network; below, arithmetic of one iteration through all of them:
-    operations for each of these numbers, which hardly depend on the shape, times their number."""
+    """Plot how votes and arithmetic grow.
+
+    Above, numbers in all voting tensors of a baseline network; below, arithmetic of one iteration over all of them: operations per
+    number, which hardly depend on the shape, times the numbers.
+    """
     figure = Figure(figsize=(8.4, 6.2))
     axes = figure.subplots(2, 2, sharex="col")
     for column, quantity in enumerate(("classes", "capsule channels")):
@@ -52,7 +55,7 @@ def plot_complexity(points: Sequence[Growth], per_iteration: Mapping[str, float]
 
 
 def draw_samples(sets: Sequence[tuple[Dataset, Dataset]], *, columns: int = 10) -> Figure:
-    """Fig. 4: of each data set one row as the paper trains on it and one as it is tested."""
+    """Fig. 4: for each data set a row of training images, augmented as in the paper, and a row of test images."""
     figure = Figure(figsize=(columns * 0.72 + 1.6, len(sets) * 1.75))
     axes = figure.subplots(2 * len(sets), columns, squeeze=False)
     for number, (train, test) in enumerate(sets):
@@ -72,7 +75,7 @@ def draw_samples(sets: Sequence[tuple[Dataset, Dataset]], *, columns: int = 10) 
 
 
 def draw_network(model: PlannedNetwork, name: str) -> Figure:
-    """Fig. 2: the layers of this very network with their shapes, and what routes into the class capsules."""
+    """Fig. 2: the layers of this network with their shapes, and what routes into the class capsules."""
     plan = model.plan
     size = plan.architecture.pose
     boxes = [("images", f"{plan.channels} x {plan.image_size[0]} x {plan.image_size[1]}")]

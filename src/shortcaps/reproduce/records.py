@@ -23,13 +23,17 @@ SETTINGS_BY_NETWORK = ("lr", "routing_settings")
 
 
 def still_counts(dataset: str) -> bool:
-    """A test on a replica counts only until the published images are here."""
+    """Whether a test on this data set counts: one on a replica does only as long as the published images are unavailable."""
     return not find_spec(dataset).original_is_here()
 
 
 @dataclass(frozen=True)
 class Record:
-    """One finished run of one cell, as it stands in its file."""
+    """One finished run of one cell, as stored in its file.
+
+    Attributes:
+        values: The contents of the file.
+    """
 
     values: dict[str, Any]
 
@@ -50,25 +54,29 @@ class Record:
 
     @property
     def family(self) -> str | None:
+        """`shortcut` or `sequential`; None for networks without that choice."""
         shortcut = self.values["shortcut"]
         return None if shortcut is None else "shortcut" if shortcut else "sequential"
 
     @property
     def cell(self) -> Cell:
-        """A replica stands in the column of its original, marked as what it is."""
+        """The cell; a replica is in the column of its original, with a mark."""
         v = self.values
         return Cell(v["network"], self.family, v["routing"], self.dataset.replica_of or v["dataset"])
 
     @property
     def accuracy(self) -> float:
+        """Test accuracy as a fraction."""
         return float(self.values["test_accuracy"])
 
     @property
     def epochs(self) -> int:
+        """Number of epochs trained."""
         return int(self.values["epochs"])
 
     @property
     def recipe(self) -> str:
+        """Name of the recipe."""
         return self.manifest.train.recipe_name
 
     @property
@@ -88,12 +96,12 @@ class Record:
 
     @property
     def is_replica(self) -> bool:
-        """Tested on images that were made anew, not on the published ones."""
+        """Whether it was tested on regenerated images, not on the published ones."""
         return self.dataset.replica_of is not None
 
     @property
     def leaky(self) -> bool:
-        """The choice of weights saw what the test is like."""
+        """Whether the choice of weights saw what the test is like."""
         return self.values["protocol"] in self.dataset.leaks
 
     @property
@@ -111,16 +119,17 @@ class Record:
 
     @property
     def shortened(self) -> bool:
-        """Fewer epochs than the paper's, or not all images."""
+        """Whether it had fewer epochs than the paper, or not all images."""
         return self.epochs < published.EPOCHS or self.max_images is not None
 
     @property
     def trial(self) -> bool:
-        """Cut short even for its own recipe: fewer epochs than it has, or not all images."""
+        """Whether it was cut short even for its own recipe: fewer epochs, or not all images."""
         return self.epochs < self.values["recipe_epochs"] or self.max_images is not None
 
     @property
     def file_name(self) -> str:
+        """The name of its file, without a folder."""
         v = self.values
         parts = [v["network"], self.family, v["routing"], v["dataset"], f"seed{v['seed']}"]
         return "-".join(part for part in parts if part) + ".json"
@@ -171,7 +180,11 @@ def record_of_run(cell: Cell, run: Path, command: str) -> Record:
 
 
 def write_record(record: Record, run: Path, folder: Path) -> Path:
-    """Write a record, with the answers of its run beside it; returns its file."""
+    """Write a record into a folder.
+
+    Returns:
+        Its file.
+    """
     answers = RunDirectory(run).answers_file
     if answers.is_file():  # runs of 0.1 have none
         with atomic_write(folder / record.answers_name) as file:
@@ -221,7 +234,7 @@ def find_record(records: list[Record], cell: Cell, config: TrainConfig) -> Recor
         if differing:
             raise RunError(
                 f"{record.file_name} was made with {', '.join(differing)}: "
-                "choose another --out and --runs, or move the record and its run away to make it again"
+                "choose another --out and --runs, or move the record and its run away to run it again"
             )
         return record
     return None

@@ -1,4 +1,4 @@
-"""The report on Table 1: paper and ours side by side, from the records and nothing else."""
+"""The report on Table 1: the paper's figures and ours side by side, from the records alone."""
 
 from __future__ import annotations
 
@@ -23,28 +23,37 @@ TITLE = "Table 1: test accuracy in %, the paper's and ours"
 
 @dataclass(frozen=True)
 class Ours:
-    """What the records say about one cell: seeds of runs that were made under the same conditions."""
+    """The records of one cell: runs under the same conditions that differ in their seed.
+
+    Attributes:
+        records: The records; empty if the cell was not run.
+    """
 
     records: tuple[Record, ...]
 
     @property
     def mean(self) -> float:
+        """Mean accuracy in percent."""
         return 100 * mean(record.accuracy for record in self.records)
 
     @property
     def marks(self) -> str:
+        """Marks for what differs from the paper."""
         first = self.records[0]
         marks = (REGENERATED if first.is_replica else "") + (SHORTENED if first.shortened else "")
         return marks + (TRIAL if first.trial else "") + (LEAKY if first.leaky else "")
 
     @property
     def parameters(self) -> str:
+        """Number of parameters, in words."""
         return f"{self.records[0].values['parameters']:,} parameters"
 
     @property
     def noise(self) -> float:
-        """Half the 95 % interval of the mean in points: what it owes to which images happen to be in the test, and to the
-        seeds. One seed says nothing about others, so then it is the noise of the images alone."""
+        """Half the 95 % interval of the mean, in percentage points.
+
+        It includes which images happen to be in the test, and the seeds; with one seed, which says nothing about others, only the images.
+        """
         intervals = [record.values["test_accuracy_interval_95"] for record in self.records]
         images = mean((100 * (high - low) / 2) ** 2 for low, high in intervals)
         count = len(self.records)
@@ -63,9 +72,11 @@ class Ours:
 
 
 def ours(records: Sequence[Record], cell: Cell) -> Ours:
-    """The records of a cell. Where they were made under different conditions: those on published data before regenerated,
-    then without a leak, then not cut short, then with most seeds, then with most epochs; the others stand in the list of
-    records only."""
+    """The records of a cell, under the best conditions if there are several.
+
+    Published data is preferred to regenerated, then no leak, then not cut short, then more seeds, then more epochs; the other records
+    appear only in the list of records.
+    """
     groups: dict[tuple[object, ...], list[Record]] = {}
     for record in records:
         if record.cell == cell:
@@ -112,6 +123,7 @@ def comparison_grid(records: Sequence[Record]) -> Grid:
 
 
 def parameters(network: str, routing: str | None = None) -> int:
+    """Number of parameters of a network on 28x28 images."""
     settings: dict[str, Any] = {} if routing is None else {"routing": routing}
     return sum(parameter.numel() for parameter in create_model(network, **settings).parameters())
 
@@ -249,6 +261,7 @@ def _training(record: Record) -> str:
 
 
 def record_grid(records: Sequence[Record]) -> Grid:
+    """A table of all records."""
     rows = [
         [
             "cell",
@@ -284,7 +297,7 @@ def record_grid(records: Sequence[Record]) -> Grid:
 
 
 def write_table1(records: Sequence[Record], folder: Path) -> tuple[Path, Path]:
-    """report.md and report.html beside the records."""
+    """Write report.md and report.html next to the records."""
     parts: list[tuple[str, Grid | str]] = [
         (f"The {network} network", paper_grid(records, network)) for network in published.NETWORKS
     ]

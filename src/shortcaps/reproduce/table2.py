@@ -1,4 +1,4 @@
-"""Table 2 on the machine at hand: parameters, time and memory of the sixteen networks, beside the published ratios."""
+"""Table 2 on this machine: parameters, time and memory of the sixteen networks, beside the published ratios."""
 
 from __future__ import annotations
 
@@ -15,14 +15,25 @@ from shortcaps.reproduce import published
 
 TITLE = "Table 2: parameters, time and memory, the paper's and ours"
 Key = tuple[str, str, str]
-# Two measurements of one ratio were seen to differ by so much (results/LOG.md): two networks that differ less are alike.
+# How much two measurements of one ratio were seen to differ (results/LOG.md): two networks that differ less count as equal.
 MEMORY_TOLERANCE = 0.01
 TIME_TOLERANCE = 0.10
 
 
 @dataclass(frozen=True)
 class Measured:
-    """One network. Times in ms for a batch, memory in bytes above the process's start; None where it is not available."""
+    """The measurements of one network; None for what could not be measured.
+
+    Attributes:
+        network: `baseline` or `expanded`.
+        family: `shortcut` or `sequential`.
+        routing: Name of the routing.
+        parameters: Number of parameters.
+        step_ms: A training step, in milliseconds per batch.
+        inference_ms: A forward pass, in milliseconds per batch.
+        step_memory: Peak of a training step, in bytes above the start of the process.
+        inference_memory: Peak of a forward pass, likewise.
+    """
 
     network: str
     family: str
@@ -35,11 +46,23 @@ class Measured:
 
     @property
     def key(self) -> Key:
+        """Network, family and routing."""
         return self.network, self.family, self.routing
 
 
 @dataclass(frozen=True)
 class Table2:
+    """All measurements.
+
+    Attributes:
+        device: The device that was measured.
+        batch: Images in a batch.
+        path: How votes are computed.
+        rounds: Number of rounds that the medians are over.
+        machine: Versions, commit, processor.
+        networks: The measurements.
+    """
+
     device: str
     batch: int
     path: str
@@ -51,6 +74,7 @@ class Table2:
         return next(measured for measured in self.networks if measured.key == key)
 
     def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
         return asdict(self)
 
 
@@ -62,6 +86,15 @@ def measure_table2(
     device: str = "cpu",
     progress: Callable[[str], None] = lambda message: None,
 ) -> Table2:
+    """Measure the sixteen networks.
+
+    Args:
+        batch: Images in a batch.
+        path: How votes are computed.
+        rounds: Number of rounds; every network is measured in each.
+        device: Where.
+        progress: Called with a description of what is being measured.
+    """
     cases = [
         Case(network, family == "shortcut", routing, path, batch)
         for network in published.NETWORKS
@@ -206,6 +239,11 @@ def _not_measured(table: Table2) -> list[str]:
 
 
 def write_table2(table: Table2, folder: Path) -> tuple[Path, Path]:
+    """Write table2.md and table2.html.
+
+    Returns:
+        Both files.
+    """
     return write_report(
         folder,
         "table2",

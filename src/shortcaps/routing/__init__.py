@@ -36,19 +36,19 @@ __all__ = [
 
 
 def make_routing(routing: str | Routing, **settings: Any) -> Routing:
-    """A routing by its name and settings: `make_routing("fuzzy", iterations=3, fuzziness=1.5)`.
+    """Create a routing from its name and settings: `make_routing("fuzzy", iterations=3, fuzziness=1.5)`.
 
     Args:
-        routing: One of `list_routings()`, or a `Routing`, which is returned as it is.
-        **settings: Of the routing.
+        routing: One of `list_routings()`, or a `Routing`, which is returned unchanged.
+        **settings: Settings of the routing.
 
     Raises:
-        ValueError: The name is unknown, or a setting has a value that makes no sense.
+        ValueError: The name is unknown, or a setting is out of range.
         TypeError: The routing has no such setting.
     """
     if isinstance(routing, Routing):
         if settings:
-            raise TypeError(f"{routing} is already made: give its settings ({', '.join(settings)}) where you make it")
+            raise TypeError(f"{routing} already has its settings: give {', '.join(settings)} when you create it")
         return routing
     kind = ROUTINGS[routing]
     known = [setting.name for setting in fields(kind)]
@@ -74,11 +74,14 @@ def route(
         votes: (batch, inputs, outputs, rows, cols) for matrix capsules, (batch, inputs, outputs, size) for vector capsules, or any
             `Votes`.
         routing: A name or a `Routing`.
-        start: The latest higher capsules to begin from; from scratch where it is None.
-        activations: (batch, inputs), how much each input exists; 1 where it is None.
-        thresholds: A routing's trainable numbers, (outputs,) each; their starting values where they are None.
-        keep_coefficients: Whether coefficients and memberships are wanted.
-        **settings: Of a routing given by name.
+        start: The latest higher capsules (batch, outputs, rows, cols) or (batch, outputs, size); None to begin from equal shares.
+        activations: (batch, inputs), those of the lower capsules, each in 0–1; None if all are 1.
+        thresholds: The routing's trainable numbers by name, (outputs,) each; their initial values if None.
+        keep_coefficients: Whether coefficients and memberships are requested.
+        **settings: Settings of a routing given by name.
+
+    Returns:
+        The higher capsules: pose (batch, outputs, rows, cols) or (batch, outputs, size), activation (batch, outputs).
 
     >>> import torch, shortcaps
     >>> capsules = shortcaps.route(torch.rand(2, 30, 5, 4, 4), routing="fuzzy", iterations=3)

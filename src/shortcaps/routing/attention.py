@@ -23,7 +23,11 @@ from shortcaps.routing.votes import Votes
 @register_routing
 @dataclass(frozen=True)
 class Attention(Routing):
-    """Each iteration attends anew: the scores come from the latest higher capsules alone, earlier ones are forgotten."""
+    """Each iteration attends anew: the scores depend on the latest higher capsules alone, not on earlier ones.
+
+    Attributes:
+        iterations: Updates of the higher capsules in one call, at least 1.
+    """
 
     name = "attention"
     squashes = True
@@ -42,6 +46,7 @@ class Attention(Routing):
         activate: bool,
         keep_coefficients: bool,
     ) -> Capsules:
+        """Attention routing, as `Routing.route` describes."""
         pose = start
         for _ in range(self.iterations):
             if pose is None:

@@ -1,4 +1,4 @@
-"""What all routings share: the interface, its result, and the arithmetic that more than one of them needs."""
+"""What all routings share: the interface, its result, and the arithmetic that several of them need."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shortcaps.routing.votes import Votes
 
 NO_THRESHOLDS: Mapping[str, Tensor] = {}
 NEVER = -1e30
-"""The logarithm of a weight of nothing, finite so that differences of two are numbers."""
+"""Stands for log 0; finite, so that the difference of two is a number."""
 
 
 @dataclass
@@ -26,10 +26,10 @@ class Capsules:
 
     Attributes:
         pose: (batch, outputs, rows, cols).
-        activation: (batch, outputs), how much each capsule's entity is there, in 0–1 by itself; None where it was not asked for.
-        coefficients: (batch, inputs, outputs), the weights `r` of Eq. (5) that formed the pose; None unless asked for.
-        memberships: (batch, inputs, outputs), how each input divides itself among the outputs (they sum to 1 over the
-            outputs); None unless asked for.
+        activation: (batch, outputs), how present each capsule's entity is, in 0–1 by itself; None unless requested.
+        coefficients: (batch, inputs, outputs), the weights `r` of Eq. (5) that formed the pose; None unless requested.
+        memberships: (batch, inputs, outputs), how each input divides itself among the outputs (sums to 1 over the outputs); None
+            unless requested.
     """
 
     pose: Tensor
@@ -42,28 +42,28 @@ class Capsules:
 class Routing(ABC):
     """A routing algorithm: settings only, no trainable numbers and no state.
 
+    Call it with votes. `start` holds the latest higher capsules (shortcut routing); without it the routing begins from
+    equal shares (sequential routing). `activations` (batch, inputs) are those of the lower capsules, each in 0–1.
+
+    To add a routing: subclass this, implement `route` and `sweeps`, and decorate it with `@register_routing`. Then it can be used by
+    name everywhere. `shortcaps.testing.check_routing` reports which laws it obeys.
+
     Attributes:
         iterations: Updates of the higher capsules in one call, at least 1.
-
-    Call it with votes. `start` holds the latest higher capsules (shortcut routing); without it the routing begins from
-    equal shares (sequential routing). `activations` (batch, inputs) says how much each input exists.
-
-    To add a routing: subclass this, implement `route` and `sweeps`, and put `@register_routing` above it. Then it can be used by
-    name everywhere. `shortcaps.testing.check_routing` tells which laws it obeys.
     """
 
     name: ClassVar[str]
     squashes: ClassVar[bool] = False
-    """Whether a pose carries its activation as its length, so that local layers squash their poses as well."""
+    """Whether the length of a pose is its activation, so that local layers squash their poses as well."""
     uses_activations: ClassVar[bool] = False
-    """Whether a sequential network has to provide activations beside the poses."""
+    """Whether a sequential network has to provide activations along with the poses."""
     native: ClassVar[NativeSpec | None] = None
-    """How the native library computes this very class; None: it does not. A subclass does not inherit it."""
+    """How the native library computes exactly this class; None if it does not. Subclasses do not inherit it."""
 
     iterations: int = 2
 
     def __init_subclass__(cls, **arguments: Any) -> None:
-        """A kernel computes what one class says. A subclass may say something else, so it has to name its own."""
+        """A kernel computes one class. A subclass may compute something else, so it has to name its own kernel."""
         super().__init_subclass__(**arguments)
         cls.native = cls.__dict__.get("native")
         if cls.native is not None:
@@ -71,23 +71,23 @@ class Routing(ABC):
 
     def __post_init__(self) -> None:
         if not isinstance(self.iterations, int) or self.iterations < 1:
-            raise ValueError(f"iterations {self.iterations} is too small: a routing needs a whole number, at least 1")
+            raise ValueError(f"iterations {self.iterations} is too small: a routing needs an integer of at least 1")
 
     def thresholds(self, *, activates: bool) -> dict[str, float]:
-        """The trainable numbers that each output has, by name, with their starting values.
+        """The trainable numbers of each output, by name, with their initial values.
 
         Args:
-            activates: False where nobody will ask for the activation: a number used only for it would never learn.
+            activates: Whether the activation will be used; a number needed only for it would otherwise never be trained.
         """
         return {}
 
     @abstractmethod
     def sweeps(self, *, from_start: bool, activates: bool) -> int:
-        """How often one call goes over every number of every vote, each time with one multiply–add.
+        """How often one call visits every number of every vote, each time with one multiply–add.
 
         Args:
-            from_start: Whether it begins from given capsules, not from equal shares.
-            activates: Whether activations are asked for.
+            from_start: Whether it begins from given capsules instead of equal shares.
+            activates: Whether activations are requested.
         """
 
     @abstractmethod
@@ -100,15 +100,15 @@ class Routing(ABC):
         activate: bool,
         keep_coefficients: bool,
     ) -> Capsules:
-        """The algorithm.
+        """The algorithm itself.
 
         Args:
             votes: What the inputs predict for the outputs.
             start: The latest higher capsules (batch, outputs, rows, cols); None to begin from equal shares.
-            activations: (batch, inputs), how much each input exists; None where all do.
+            activations: (batch, inputs), those of the lower capsules; None if all are 1.
             thresholds: The routing's trainable numbers by name, (outputs,) each.
-            activate: Whether activations are wanted.
-            keep_coefficients: Whether coefficients and memberships are wanted.
+            activate: Whether activations are requested.
+            keep_coefficients: Whether coefficients and memberships are requested.
         """
 
     def __call__(
@@ -121,6 +121,22 @@ class Routing(ABC):
         activate: bool = True,
         keep_coefficients: bool = False,
     ) -> Capsules:
+        """Check the arguments and route.
+
+        Args:
+            votes: What the inputs predict for the outputs.
+            start: The latest higher capsules (batch, outputs, rows, cols); None to begin from equal shares.
+            activations: (batch, inputs), those of the lower capsules; None if all are 1.
+            thresholds: The routing's trainable numbers by name, (outputs,) each.
+            activate: Whether activations are requested.
+            keep_coefficients: Whether coefficients and memberships are requested; native code keeps none.
+
+        Returns:
+            The higher capsules.
+
+        Raises:
+            ValueError: A shape, a device or the name of a threshold does not match the votes or the routing.
+        """
         centre_shape = (votes.batch, votes.outputs, votes.rows, votes.cols)
         if start is not None and tuple(start.shape) != centre_shape:
             raise ValueError(f"start has shape {tuple(start.shape)}: these votes need {centre_shape}")
@@ -140,7 +156,7 @@ class Routing(ABC):
         for name, tensor in given.items():
             if tensor is not None and tensor.device != votes.device:
                 raise ValueError(
-                    f"{name} is on {tensor.device}, but the votes are on {votes.device}: bring them together"
+                    f"{name} is on {tensor.device}, but the votes are on {votes.device}: move them to one device"
                 )
         thresholds = {name: value.to(votes.dtype) for name, value in thresholds.items()}
         if start is not None:
@@ -148,7 +164,7 @@ class Routing(ABC):
         if activations is not None:
             activations = activations.to(votes.dtype)
         with full_precision(votes.device):
-            # Native code keeps no coefficients, so they are had from the algorithm itself.
+            # Native code keeps no coefficients, so the algorithm itself computes them.
             capsules = None if keep_coefficients else votes.run(self, start, activations, thresholds, activate)
             if capsules is None:
                 capsules = self.route(votes, start, activations, thresholds, activate, keep_coefficients)
@@ -160,13 +176,14 @@ RoutingClass = TypeVar("RoutingClass", bound=type[Routing])
 
 
 def register_routing(routing: RoutingClass) -> RoutingClass:
-    """Make a routing known by its `name`: a decorator for a subclass of `Routing`.
+    """Register a routing under its `name`: a decorator for a subclass of `Routing`.
 
     Raises:
-        TypeError: The class has no name, or is no routing.
+        TypeError: The class has no name, or is not a routing.
+        ValueError: The name is taken.
     """
     if not isinstance(routing, type) or not issubclass(routing, Routing):
-        raise TypeError(f"{routing!r} is no subclass of Routing: put @register_routing above one")
+        raise TypeError(f"{routing!r} is not a subclass of Routing: @register_routing decorates one")
     if not isinstance(getattr(routing, "name", None), str):
         raise TypeError(f"{routing.__name__} has no name: give it one, e.g. `name = {routing.__name__.lower()!r}`")
     ROUTINGS.register(routing.name, routing)
@@ -188,24 +205,25 @@ def list_routings(pattern: str | Sequence[str] = "*", *, exclude: str | Sequence
 
 
 def full_precision(device: torch.device) -> contextlib.AbstractContextManager[object]:
-    """Matrix products inside a routing keep their precision even under autocast."""
+    """Disable autocast inside a routing, so that matrix products keep their precision."""
     if torch.is_autocast_enabled(device.type):
         return torch.autocast(device.type, enabled=False)
     return contextlib.nullcontext()
 
 
 def check_floor(floor: float) -> None:
+    """Raise ValueError unless the floor is above 0."""
     if not floor > 0:
         raise ValueError(f"floor {floor} is too small: it must be above 0, e.g. 1e-6")
 
 
 def threshold(thresholds: Mapping[str, Tensor], name: str, default: float, like: Tensor) -> Tensor:
-    """A routing's trainable number, or its starting value where the caller has none (`shortcaps.route`)."""
+    """A routing's trainable number (outputs,), or its initial value (1,) if the caller has none (`shortcaps.route`)."""
     return thresholds[name] if name in thresholds else like.new_full((1,), default)
 
 
 def squash(poses: Tensor) -> Tensor:
-    """`s ||s|| / (1 + ||s||^2)` over the last two dimensions: the direction stays, the length falls into [0, 1).
+    """`s ||s|| / (1 + ||s||^2)` over the last two dimensions: keeps the direction, maps the length to [0, 1).
 
     Safe at zero: the value is 0 and so is the gradient, since `vector_norm` takes 0 as its subgradient there.
     """
@@ -226,15 +244,15 @@ def equal_shares(votes: Votes) -> Tensor:
 
 
 def scaled_by_activation(memberships: Tensor, activations: Tensor | None) -> Tensor:
-    """A lower capsule counts as much as it exists."""
+    """Memberships (batch, inputs, outputs) times the activation (batch, inputs) of each input."""
     return memberships if activations is None else memberships * activations.unsqueeze(-1)
 
 
 def shares_over_inputs(log_weights: Tensor, activations: Tensor | None) -> Tensor:
     """Weights (batch, inputs, outputs), given as logarithms, scaled to sum to 1 over the inputs.
 
-    An input that does not exist (activation 0) gets nothing; where none exists, all count alike. Working with logarithms keeps
-    an output that hardly any input belongs to from becoming 0 / 0.
+    An input with activation 0 gets nothing; if all are 0, all count the same. Working with logarithms keeps an output that hardly any
+    input belongs to from becoming 0 / 0.
     """
     if activations is None:
         return log_weights.softmax(1)

@@ -16,7 +16,11 @@ from shortcaps.routing.votes import Votes
 @register_routing
 @dataclass(frozen=True)
 class Dynamic(Routing):
-    """Each iteration adds its agreement to the scores of the iterations before."""
+    """Each iteration adds its agreement to the scores of the previous ones.
+
+    Attributes:
+        iterations: Updates of the higher capsules in one call, at least 1.
+    """
 
     name = "dynamic"
     squashes = True
@@ -35,6 +39,7 @@ class Dynamic(Routing):
         activate: bool,
         keep_coefficients: bool,
     ) -> Capsules:
+        """Dynamic routing, as `Routing.route` describes."""
         pose = start
         scores = torch.zeros((votes.batch, votes.inputs, votes.outputs), dtype=votes.dtype, device=votes.device)
         for _ in range(self.iterations):

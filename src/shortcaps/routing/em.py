@@ -27,16 +27,16 @@ from shortcaps.routing.votes import Votes
 @register_routing
 @dataclass(frozen=True)
 class EM(Routing):
-    """From the latest higher capsules: their variance under equal shares first, then E and M steps in turn.
+    """Gaussians fitted to the votes by E and M steps in turn.
 
-    From scratch: an M step under equal shares, then E and M steps in turn.
+    From given capsules it begins with their variance under equal shares; from scratch it begins with an M step under equal shares.
 
     Attributes:
         iterations: M steps in one call, at least 1.
         sharpness: λ of the activation, for one number of a pose and an equal share of the inputs: it is divided by both counts, so
             that it means the same in every layer.
-        temperature: Divides the log-density of a vote in the E step. 1 is EM; as many as a pose has numbers takes the mean over them
-            instead of the sum, so that inputs are divided among outputs softly.
+        temperature: Divides the log-density of a vote in the E step. 1 is EM; the number of numbers in a pose takes their mean
+            instead of their sum, so that inputs are divided among outputs softly.
         floor: Added to every variance.
     """
 
@@ -65,11 +65,14 @@ class EM(Routing):
             raise ValueError(f"temperature {self.temperature} is too small: it must be above 0, e.g. 1")
 
     def thresholds(self, *, activates: bool) -> dict[str, float]:
+        """The costs β_use and β_activate: EM uses the activation in its E step, so they are always trained."""
         return {"beta_use": 0.0, "beta_activate": 0.0}
 
     def sweeps(self, *, from_start: bool, activates: bool) -> int:
-        """E step, mean and variance in each iteration; from scratch the first E step is replaced by equal shares,
-        and from given capsules a variance comes first."""
+        """E step, mean and variance in each iteration.
+
+        From scratch, equal shares replace the first E step; from given capsules, a variance is computed first.
+        """
         return 3 * self.iterations + (1 if from_start else -1)
 
     def route(
@@ -81,6 +84,7 @@ class EM(Routing):
         activate: bool,
         keep_coefficients: bool,
     ) -> Capsules:
+        """EM routing, as `Routing.route` describes."""
         shares = equal_shares(votes)
         log_shares = shares.log()
         mean = start

@@ -38,11 +38,14 @@ TRACED_PIECES = 2
 
 
 class FactoredVotes(Votes):
-    """Votes `T p`, never built. Input number `group * members + member` is the `member`-th capsule of its group.
+    """Votes `T p`, never built. Input `group * members + member` is the `member`-th capsule of its group.
 
     Args:
         poses: (batch, groups, members, rows, cols).
         transforms: (groups, outputs, rows, rows), shared by the members of a group.
+
+    Raises:
+        ValueError: The shapes do not fit each other.
     """
 
     def __init__(self, poses: Tensor, transforms: Tensor) -> None:
@@ -62,30 +65,38 @@ class FactoredVotes(Votes):
         self.inputs, self.outputs = self.groups * self.members, outputs
 
     def agreement(self, centres: Tensor) -> Tensor:
+        """`<T p, g>` as `<p, T' g>`: (batch, inputs, outputs)."""
         return _Agreement.apply(self.transforms, self.poses, centres).reshape(self._per_vote)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
+        """`Σ w (T p)` as `T (Σ w p)`: (batch, outputs, rows, cols)."""
         return _WeightedSum.apply(self._grouped(weights), self.transforms, self.poses)
 
     def distance(self, centres: Tensor) -> Tensor:
+        """`||T p - g||²`, from the difference itself: (batch, inputs, outputs)."""
         return self.scaled_distance(centres, torch.ones_like(centres))
 
     def scaled_distance(self, centres: Tensor, precision: Tensor) -> Tensor:
+        """`Σ_h precision_h (T p - g)_h²`: (batch, inputs, outputs)."""
         return _ScaledDistance.apply(precision, self.transforms, self.poses, centres).reshape(self._per_vote)
 
     def weighted_squares(self, weights: Tensor, centres: Tensor) -> Tensor:
+        """`Σ w (T p - g)²` for each number of a pose: (batch, outputs, rows, cols)."""
         return _WeightedSquares.apply(self._grouped(weights), self.transforms, self.poses, centres)
 
     def dense(self) -> Tensor:
+        """All votes, built in full: (batch, inputs, outputs, rows, cols)."""
         votes = torch.einsum("gmrk,bgskc->bgsmrc", self.transforms, self.poses)
         return votes.flatten(1, 2)
 
     @property
     def dtype(self) -> torch.dtype:
+        """Dtype of the poses."""
         return self.poses.dtype
 
     @property
     def device(self) -> torch.device:
+        """Device of the poses."""
         return self.poses.device
 
     @property

@@ -12,7 +12,7 @@ from shortcaps.routing.factored import FactoredVotes
 
 
 class FusedVotes(FactoredVotes):
-    """Factored votes that run a routing natively where it has a `native`, and answer any other as factored votes do."""
+    """Factored votes that run a routing natively if it has a `native` spec, and answer any other as factored votes do."""
 
     def run(
         self,
@@ -22,6 +22,7 @@ class FusedVotes(FactoredVotes):
         thresholds: Mapping[str, Tensor],
         activate: bool,
     ) -> Capsules | None:
+        """The whole routing in native code; None for a routing that has none."""
         spec = routing.native
         if spec is None:
             return None

@@ -25,11 +25,11 @@ from shortcaps.routing.votes import Votes
 @register_routing
 @dataclass(frozen=True)
 class Fuzzy(Routing):
-    """An input belongs to an output by how near its vote lies to the centre, compared with the other outputs.
+    """An input belongs to an output according to how near its vote is to the centre, compared with the other outputs.
 
     Attributes:
         iterations: Updates of the higher capsules in one call, at least 1.
-        fuzziness: m_f of Eq. (9); above 1, and the nearer to 1 the harder.
+        fuzziness: m_f of Eq. (9); above 1, and harder the nearer to 1.
         sharpness: λ of Eq. (13).
         floor: Added to squared distances, so that none is zero.
     """
@@ -53,10 +53,13 @@ class Fuzzy(Routing):
         super().__post_init__()
         if not 1 < self.fuzziness < math.inf:
             size = "too large" if self.fuzziness == math.inf else "too small"
-            raise ValueError(f"fuzziness m_f = {self.fuzziness} is {size}: Eq. (9) needs more than 1, e.g. 2")
+            raise ValueError(
+                f"fuzziness m_f = {self.fuzziness} is {size}: Eq. (9) needs a finite number above 1, e.g. 2"
+            )
         check_floor(self.floor)
 
     def thresholds(self, *, activates: bool) -> dict[str, float]:
+        """β of Eq. (13), if the activation is used."""
         return {"beta": 0.0} if activates else {}
 
     def sweeps(self, *, from_start: bool, activates: bool) -> int:
@@ -72,6 +75,7 @@ class Fuzzy(Routing):
         activate: bool,
         keep_coefficients: bool,
     ) -> Capsules:
+        """Fuzzy routing, as `Routing.route` describes."""
         pose = start
         for _ in range(self.iterations):
             if pose is None:

@@ -1,4 +1,4 @@
-"""Which implementation answers for the votes of a layer."""
+"""Paths: which implementation computes the votes of a layer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shortcaps.routing.fused import FusedVotes
 from shortcaps.routing.votes import DenseVotes, Votes, at_least_float32
 
 PATHS = {
-    "auto": "the fastest path that gives the same numbers here",
+    "auto": "the fastest path available",
     "dense": "votes built in full: slow and large, the reference",
     "factored": "votes never built; runs wherever PyTorch runs",
     "fused": "votes never built, whole routings in native code; on the CPU, in float32 and float64",
@@ -21,14 +21,25 @@ PATHS = {
 
 
 def check_path(path: str) -> str:
+    """Return the path if it is one of `PATHS`; raise ValueError otherwise."""
     if path not in PATHS:
         raise ValueError(f"unknown path {path!r}: choose one of {', '.join(PATHS)}")
     return path
 
 
 def make_votes(poses: Tensor, transforms: Tensor, path: str = "auto") -> Votes:
-    """Votes of poses (batch, groups, members, rows, cols) through transforms (groups, outputs, rows, rows)."""
+    """Votes by one of the paths.
+
+    Args:
+        poses: (batch, groups, members, rows, cols).
+        transforms: (groups, outputs, rows, rows).
+        path: One of `PATHS`.
+
+    Raises:
+        RuntimeError: The path is `fused` and there is no native library.
+    """
     poses, transforms = at_least_float32(poses), at_least_float32(transforms)
+    require_library(path)
     if runs_natively(path, poses, transforms):
         return FusedVotes(poses, transforms)
     votes = FactoredVotes(poses, transforms)
@@ -38,15 +49,19 @@ def make_votes(poses: Tensor, transforms: Tensor, path: str = "auto") -> Votes:
         return DenseVotes(votes.dense())
 
 
-def runs_natively(path: str, *tensors: Tensor) -> bool:
-    """Whether a layer with this path uses native code for these tensors."""
+def require_library(path: str) -> None:
+    """Raise RuntimeError if the path is `fused` and there is no native library."""
     if path == "fused" and not library.AVAILABLE:
         raise RuntimeError(f"path 'fused' needs the native library, which is {library.description()}")
+
+
+def runs_natively(path: str, *tensors: Tensor) -> bool:
+    """Whether a layer with this path uses native code for these tensors."""
     return path in ("auto", "fused") and library.accepts(*tensors)
 
 
 def describe_path(path: str, routing: Routing) -> str:
-    """Which path runs on this machine's CPU with this routing, in words."""
+    """The path that this routing takes on the CPU of this machine, in words."""
     if path == "auto":
         path = "fused" if library.AVAILABLE else "factored"
     if path == "fused" and routing.native is None:

@@ -22,15 +22,21 @@ if TYPE_CHECKING:
 
 
 def at_least_float32(tensor: Tensor) -> Tensor:
-    """Routing compares nearly equal vectors; half precision cannot, so votes are never narrower than float32."""
+    """The tensor, converted to float32 if it is narrower: routing compares nearly equal vectors, which half precision cannot."""
     return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
 
 
 class Votes(ABC):
     """The five questions a routing may ask.
 
-    `centres` and `precision` are (batch, outputs, rows, cols); `weights` and every answer "per vote" are
-    (batch, inputs, outputs).
+    `centres` and `precision` are (batch, outputs, rows, cols); `weights` and every answer "per vote" are (batch, inputs, outputs).
+
+    Attributes:
+        batch: Number of independent routing problems.
+        inputs: Number of lower capsules.
+        outputs: Number of higher capsules.
+        rows: Rows of a vote.
+        cols: Columns of a vote.
     """
 
     batch: int
@@ -41,11 +47,25 @@ class Votes(ABC):
 
     @abstractmethod
     def agreement(self, centres: Tensor) -> Tensor:
-        """The inner product of every vote with its output's centre, `<v, g>`."""
+        """The inner product of every vote with its output's centre, `<v, g>`.
+
+        Args:
+            centres: (batch, outputs, rows, cols).
+
+        Returns:
+            (batch, inputs, outputs).
+        """
 
     @abstractmethod
     def distance(self, centres: Tensor) -> Tensor:
-        """The squared distance of every vote from its output's centre, `||v - g||^2`."""
+        """The squared distance of every vote from its output's centre, `||v - g||^2`.
+
+        Args:
+            centres: (batch, outputs, rows, cols).
+
+        Returns:
+            (batch, inputs, outputs).
+        """
 
     @abstractmethod
     def scaled_distance(self, centres: Tensor, precision: Tensor) -> Tensor:
@@ -61,7 +81,14 @@ class Votes(ABC):
 
     @abstractmethod
     def weighted_sum(self, weights: Tensor) -> Tensor:
-        """The sum of an output's votes over the inputs, `sum_i r_i v_i`."""
+        """The weighted sum of an output's votes over the inputs, `sum_i r_i v_i`.
+
+        Args:
+            weights: (batch, inputs, outputs).
+
+        Returns:
+            (batch, outputs, rows, cols).
+        """
 
     @abstractmethod
     def weighted_squares(self, weights: Tensor, centres: Tensor) -> Tensor:
@@ -83,7 +110,7 @@ class Votes(ABC):
         thresholds: Mapping[str, Tensor],
         activate: bool,
     ) -> Capsules | None:
-        """The whole routing at once, for votes that know how to; None: ask the questions above.
+        """The whole routing at once, for votes that can; None if the routing has to ask the questions above.
 
         Args:
             routing: The algorithm, with its settings.
@@ -101,19 +128,23 @@ class Votes(ABC):
     @property
     @abstractmethod
     def dtype(self) -> torch.dtype:
-        """Of the votes and of every answer."""
+        """Dtype of the votes and of every answer."""
 
     @property
     @abstractmethod
     def device(self) -> torch.device:
-        """Where the votes are, and every answer."""
+        """Device of the votes and of every answer."""
 
 
 class DenseVotes(Votes):
-    """Votes that somebody has already built.
+    """Votes that are already built.
 
     Args:
         tensor: (batch, inputs, outputs, rows, cols).
+
+    Raises:
+        ValueError: The shape is another, or a dimension other than the batch is empty.
+        TypeError: The tensor is not floating-point.
     """
 
     def __init__(self, tensor: Tensor) -> None:
@@ -130,27 +161,35 @@ class DenseVotes(Votes):
         self.batch, self.inputs, self.outputs, self.rows, self.cols = self.tensor.shape
 
     def agreement(self, centres: Tensor) -> Tensor:
+        """`<v, g>`: (batch, inputs, outputs)."""
         return (self.tensor * centres.unsqueeze(1)).sum((-2, -1))
 
     def distance(self, centres: Tensor) -> Tensor:
+        """`||v - g||²`: (batch, inputs, outputs)."""
         return (self.tensor - centres.unsqueeze(1)).square().sum((-2, -1))
 
     def scaled_distance(self, centres: Tensor, precision: Tensor) -> Tensor:
+        """`Σ_h precision_h (v - g)_h²`: (batch, inputs, outputs)."""
         return ((self.tensor - centres.unsqueeze(1)).square() * precision.unsqueeze(1)).sum((-2, -1))
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
+        """`Σ_i w_i v_i`: (batch, outputs, rows, cols)."""
         return (weights[..., None, None] * self.tensor).sum(1)
 
     def weighted_squares(self, weights: Tensor, centres: Tensor) -> Tensor:
+        """`Σ_i w_i (v_i - g)²` for each number of a pose: (batch, outputs, rows, cols)."""
         return (weights[..., None, None] * (self.tensor - centres.unsqueeze(1)).square()).sum(1)
 
     def dense(self) -> Tensor:
+        """The votes themselves: (batch, inputs, outputs, rows, cols)."""
         return self.tensor
 
     @property
     def dtype(self) -> torch.dtype:
+        """Dtype of the votes."""
         return self.tensor.dtype
 
     @property
     def device(self) -> torch.device:
+        """Device of the votes."""
         return self.tensor.device

@@ -1,4 +1,4 @@
-"""Runs: what is asked of one (config), and the folder that it leaves (directory).
+"""Runs: their configuration, and the directory that they leave.
 
-A room of its own, below training and inference: who loads or serves a network needs to read a run, and must not need a trainer for it.
+A package of its own, below training and inference: loading or serving a network requires reading a run, and must not require a trainer.
 """

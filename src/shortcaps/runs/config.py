@@ -1,4 +1,4 @@
-"""What a training run is asked to do: a data set, a network, a recipe with what is to be different from it, and how to run it."""
+"""The configuration of a training run: a data set, a network, a recipe with changes to it, and how to run it."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def setting(default: Any, help: str, *, flag: str | None = None) -> Any:  # noqa
     """A field of a config.
 
     Args:
-        default: Its value unless given.
-        help: What `--help` says of it.
-        flag: What it is called on the command line and in `TrainConfig.of`, where that is not the field's own name.
+        default: Its default.
+        help: Its text in `--help`, without a capital letter and a full stop.
+        flag: Its name on the command line and in `TrainConfig.of`, if it differs from the field's.
     """
     metadata = {"help": help, "flag": flag}
     if isinstance(default, dict):
@@ -39,23 +39,37 @@ def setting(default: Any, help: str, *, flag: str | None = None) -> Any:  # noqa
 
 @checked_dataclass
 class DataConfig:
-    """What to learn from."""
+    """Data.
+
+    Attributes:
+        name: A registered data set, or the path of a folder.
+        protocol: What training and selection may see, one of `PROTOCOLS`.
+        folder: A folder that already has the published files.
+        image_size: Side of the images of a folder of your own, in pixels.
+        colour: Whether a folder of your own keeps its colours.
+        skip_broken: Whether unreadable images are left out.
+        camera: For stereo sets, `left`, `right` or `stereo`.
+        max_images: Largest number of images in each split.
+        options: Further options of the data set.
+    """
 
     name: str = setting(
-        "mnist", f"data set ({', '.join(DATASETS.known())}), or the path of a folder of your own images", flag="data"
+        "mnist", f"data set ({', '.join(DATASETS.known())}), or the path of a folder of images", flag="data"
     )
-    protocol: str = setting("default", "default (nothing leaks) or paper (as the authors did)")
-    folder: str | None = setting(None, "where the published files of the data set already lie")
-    image_size: Positive | None = setting(None, "side of the images of your own folder, 28 unless given")
-    colour: bool = setting(False, "keep the colours of your own folder, or make them grey")
+    protocol: str = setting("default", "what training may see: default (no leaks) or paper (as the authors did)")
+    folder: str | None = setting(None, "folder that already has the published files of the data set")
+    image_size: Positive | None = setting(
+        None, "side of the images in a folder of your own, in pixels (28 if not given)"
+    )
+    colour: bool = setting(False, "keep the colours of a folder of your own, or convert it to grey")
     skip_broken: bool = setting(False, "leave out images that cannot be read")
-    camera: str | None = setting(None, "left, right or stereo, for smallnorb and solids")
-    max_images: Positive | None = setting(None, "train and test on so many images only (a trial run)")
-    options: dict[str, Any] = setting({}, "options of a data set of one's own", flag="data_options")
+    camera: str | None = setting(None, "camera: left, right or stereo, for smallnorb and solids")
+    max_images: Positive | None = setting(None, "use at most this many images of each split, for a trial run")
+    options: dict[str, Any] = setting({}, "further options of the data set", flag="data_options")
 
     @property
     def load_options(self) -> dict[str, Any]:
-        """What `load_dataset` takes beside name, split and protocol."""
+        """The options of `load_dataset`, besides name, split and protocol."""
         named = {
             "folder": self.folder,
             "image_size": self.image_size,
@@ -68,41 +82,66 @@ class DataConfig:
 
 @checked_dataclass
 class ModelConfig:
-    """What is to learn."""
+    """Network.
+
+    Attributes:
+        name: A registered network.
+        routing: A registered routing.
+        shortcut: Whether local capsules vote for the classes directly.
+        settings: Further settings of `create_model`.
+    """
 
     name: str = setting("baseline", f"network: {', '.join(MODELS.known())}", flag="model")
     routing: str = setting("fuzzy", f"routing: {', '.join(ROUTINGS.known())}")
-    shortcut: bool = setting(True, "local capsules vote for the classes directly, or layer by layer")
+    shortcut: bool = setting(True, "let local capsules vote for the classes directly, or route layer by layer")
     settings: dict[str, Any] = setting({}, "changes to the network's architecture", flag="network")
 
 
 @checked_dataclass
 class OptimConfig:
-    """How it learns."""
+    """Optimisation.
+
+    Attributes:
+        recipe: A registered recipe, or the path of a TOML file; None for the network's own.
+        epochs: Instead of the recipe's.
+        batch_size: Instead of the recipe's.
+        lr: Instead of the recipe's.
+        loss: Instead of the recipe's.
+        placement: Instead of the recipe's.
+    """
 
     recipe: str | None = setting(
-        None, f"how to train: {', '.join(RECIPES.known())}, or the path of a TOML file; the network's own unless given"
+        None, f"how to train: {', '.join(RECIPES.known())}, or the path of a TOML file; by default the network's own"
     )
-    epochs: Positive | None = setting(None, "instead of the recipe's")
-    batch_size: Positive | None = setting(None, "instead of the recipe's; divided among the devices")
+    epochs: Positive | None = setting(None, "number of epochs, instead of the recipe's")
+    batch_size: Positive | None = setting(None, "images in a step, over all devices, instead of the recipe's")
     lr: Annotated[float, Field(gt=0)] | None = setting(None, "highest learning rate, instead of the recipe's")
-    loss: str | None = setting(None, f"{', '.join(LOSSES.known())}, instead of the recipe's")
-    placement: str | None = setting(None, f"{' or '.join(PLACEMENTS)}, instead of the recipe's (affNIST)")
+    loss: str | None = setting(None, f"loss ({', '.join(LOSSES.known())}), instead of the recipe's")
+    placement: str | None = setting(
+        None, f"placement of affNIST digits ({', '.join(PLACEMENTS)}), instead of the recipe's"
+    )
 
     @property
     def changes(self) -> dict[str, Any]:
-        """What is to be different from the recipe."""
+        """The settings that replace the recipe's."""
         return {name: value for name, value in asdict(self).items() if name != "recipe" and value is not None}
 
 
 @checked_dataclass
 class RunConfig:
-    """With what seed and on what machine."""
+    """Execution.
 
-    seed: int = setting(0, "decides initial weights, order of images, augmentation and dropout")
-    precision: str = setting("32-true", ", ".join(PRECISIONS))
-    compile: bool = setting(False, "compile the network first: a minute for a faster step")
-    devices: Positive = setting(1, "processes, each with its own device")
+    Attributes:
+        seed: Decides initial weights, order of images, augmentation and dropout.
+        precision: One of `PRECISIONS`, as Lightning Fabric names them.
+        compile: Whether to use `torch.compile`.
+        devices: Number of processes, each with a device of its own.
+    """
+
+    seed: int = setting(0, "seed of initial weights, order of images, augmentation and dropout")
+    precision: str = setting("32-true", f"precision: {', '.join(PRECISIONS)}")
+    compile: bool = setting(False, "compile the network first, which takes a minute, for faster steps")
+    devices: Positive = setting(1, "number of processes, each with its own device")
 
 
 SECTIONS: dict[str, type[Any]] = {"data": DataConfig, "model": ModelConfig, "optim": OptimConfig, "run": RunConfig}
@@ -110,10 +149,10 @@ SECTIONS: dict[str, type[Any]] = {"data": DataConfig, "model": ModelConfig, "opt
 
 @dataclass(frozen=True)
 class Flag:
-    """Where a setting stands that is known by one name on the command line.
+    """Where a setting is found in the config.
 
     Attributes:
-        section: The part of the config.
+        section: The section: `data`, `model`, `optim` or `run`.
         field: Its field there, with type, default and help.
     """
 
@@ -121,26 +160,29 @@ class Flag:
     field: dataclasses.Field[Any]
 
 
-def flag_name(field: dataclasses.Field[Any]) -> str:
-    """What a setting is called on the command line, with underscores."""
+def _flag_name(field: dataclasses.Field[Any]) -> str:
+    """The name of a setting on the command line, with underscores."""
     return str(field.metadata["flag"] or field.name)
 
 
 FLAGS: dict[str, Flag] = {
-    flag_name(field): Flag(section, field) for section, cls in SECTIONS.items() for field in fields(cls)
+    _flag_name(field): Flag(section, field) for section, cls in SECTIONS.items() for field in fields(cls)
 }
-"""Every setting by its name on the command line, which no two share."""
+"""Every setting by its name on the command line; no two share one."""
 
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """Everything that decides what a run computes. Written to the run as it was asked for.
+    """Everything that decides what a run computes. It is written to the run directory as requested.
 
     Attributes:
-        data: What to learn from.
-        model: What is to learn.
-        optim: How.
-        run: With what seed and on what machine.
+        data: The data set.
+        model: The network.
+        optim: The recipe, and changes to it.
+        run: Seed, precision and devices.
+
+    Raises:
+        RunError: A name is unknown, or settings contradict each other.
     """
 
     data: DataConfig = dataclasses.field(default_factory=DataConfig)
@@ -155,7 +197,7 @@ class TrainConfig:
             _check_known(LOSSES, self.optim.loss)
         default = ModelConfig()
         if not self.has_routing and (self.model.routing, self.model.shortcut) != (default.routing, default.shortcut):
-            raise RunError(f"{self.model.name} has no routing or shortcut to choose: leave them out")
+            raise RunError(f"{self.model.name} has neither routing nor shortcut: leave them out")
         for what, value, choices in (
             ("protocol", self.data.protocol, PROTOCOLS),
             ("precision", self.run.precision, PRECISIONS),
@@ -167,7 +209,10 @@ class TrainConfig:
 
     @classmethod
     def of(cls, **settings: Any) -> TrainConfig:
-        """A config from settings by the names they have on the command line.
+        """Create a config from settings, by their names on the command line.
+
+        Raises:
+            RunError: A setting is unknown, of the wrong type or out of range.
 
         >>> config = TrainConfig.of(data="affnist", routing="em", epochs=3)
         >>> config.data.name, config.model.routing, config.optim.epochs
@@ -182,14 +227,18 @@ class TrainConfig:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Mapping[str, Any]]) -> TrainConfig:
-        """From what `to_dict` gave."""
+        """Create a config from the nested values that `to_dict` returns.
+
+        Raises:
+            RunError: A setting is unknown, of the wrong type or out of range.
+        """
         for name in values:
             if name not in SECTIONS:
                 raise RunError(unknown_setting(name, SECTIONS))
         return cls(**{name: SECTIONS[name](**section) for name, section in values.items()})
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
-        """Plain values, as config.json holds them."""
+        """Nested plain values, as in config.json."""
         return asdict(self)
 
     def get(self, flag: str) -> Any:
@@ -202,34 +251,38 @@ class TrainConfig:
 
     @property
     def has_routing(self) -> bool:
-        """Whether the network has a routing to choose."""
+        """Whether the network has a choice of routing."""
         return MODELS[self.model.name].has_routing
 
     @property
     def recipe_name(self) -> str:
-        """The recipe that was asked for, or the network's own."""
+        """Name of the requested recipe, or of the network's own."""
         return self.optim.recipe or MODELS[self.model.name].recipe
 
     def make_recipe(self) -> Recipe:
-        """The recipe for this data set, routing and network, with what the config says instead."""
+        """The recipe for this data set, routing and network, with the changes of this config."""
         routing = self.model.routing if self.has_routing else None
         recipe = find_recipe(self.recipe_name).resolve(data=self.data.name, model=self.model.name, routing=routing)
         return recipe.changed(self.optim.changes)
 
     def changed(self, **settings: Any) -> TrainConfig:
-        """The same with other settings, by their names on the command line."""
+        """The same config with other settings, by their names on the command line."""
         return TrainConfig.of(**{flag: self.get(flag) for flag in FLAGS} | settings)
 
 
 def read_settings(file: Path) -> dict[str, Any]:
-    """Settings by their names on the command line, from a TOML file.
+    """Read settings from a TOML file, by their names on the command line.
 
-    They stand at its top by those names, or in tables `[data]`, `[model]`, `[optim]` and `[run]` by the names of the config's fields.
+    They are at its top level under those names, or in tables `[data]`, `[model]`, `[optim]` and `[run]` under the names of the
+    config's fields.
+
+    Raises:
+        RunError: The file cannot be read, or a setting is unknown.
     """
     settings: dict[str, Any] = {}
     for name, value in read_toml(file).items():
         if name in SECTIONS and isinstance(value, dict):
-            names = {field.name: flag_name(field) for field in fields(SECTIONS[name])}
+            names = {field.name: _flag_name(field) for field in fields(SECTIONS[name])}
             for own, own_value in value.items():
                 own = own.replace("-", "_")
                 if own not in names:

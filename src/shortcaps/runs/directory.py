@@ -1,4 +1,4 @@
-"""The run directory: everything a run leaves, each file written whole or not at all."""
+"""The run directory: everything a run leaves, each file written atomically."""
 
 from __future__ import annotations
 
@@ -21,14 +21,19 @@ from shortcaps.files import atomic_write, sha256_of, write_json
 from shortcaps.pretrained import pretrained_names
 from shortcaps.runs.manifest import Manifest
 
-CHECKPOINT_FORMAT = 2
-"""1, of version 0.1, had no checksum of the progress."""
-KEPT_CHECKPOINTS = 2
+_CHECKPOINT_FORMAT = 2
+"""Format 1, of version 0.1, had no checksum of the progress."""
+_KEPT_CHECKPOINTS = 2
 
 
 @dataclass
 class Checkpoint:
-    """The state between two steps: named tensors, and progress that fits into JSON."""
+    """The state between two steps.
+
+    Attributes:
+        tensors: Weights and optimiser state by name.
+        progress: The rest, as plain values for JSON.
+    """
 
     tensors: dict[str, Tensor]
     progress: dict[str, Any]
@@ -44,10 +49,12 @@ class RunDirectory:
 
     @property
     def config_file(self) -> Path:
+        """What was requested and took effect, see `Manifest`."""
         return self.path / "config.json"
 
     @property
     def weights_file(self) -> Path:
+        """The selected weights."""
         return self.path / "model.safetensors"
 
     @property
@@ -57,14 +64,21 @@ class RunDirectory:
 
     @property
     def last_good_file(self) -> Path:
-        """Weights from shortly before a run failed: to look into, not to use."""
+        """Weights from shortly before a run failed, for inspection only."""
         return self.path / "last-good.safetensors"
 
     def claim(self, *, resume: bool) -> None:
-        """Makes the directory ours, or says why it cannot be."""
+        """Create and lock the directory.
+
+        Args:
+            resume: Whether a run has to be there already.
+
+        Raises:
+            RunError: It holds a run, or none to resume, is in use by another process, or cannot be written to.
+        """
         if self.config_file.exists() and not resume:
             raise RunError(
-                f"{self.path} already holds a run: choose another --out, or go on with it by --resume {self.path}"
+                f"{self.path} already holds a run: choose another --out, or continue it with --resume {self.path}"
             )
         if resume and not self.config_file.exists():
             raise RunError(f"{self.path} holds no run to resume: it has no config.json")
@@ -79,7 +93,7 @@ class RunDirectory:
             raise RunError(f"{self.path} cannot be written to ({error.strerror}): choose another --out") from error
 
     def release(self) -> None:
-        """Lets others have the directory; one that was made for the run and got nothing goes away."""
+        """Unlock the directory; remove it if it was created for this run and is still empty."""
         if self._lock is None:
             return
         self._lock.release()
@@ -89,16 +103,20 @@ class RunDirectory:
                 self.path.rmdir()
 
     def write_json(self, name: str, content: dict[str, Any]) -> None:
+        """Write a JSON file of this name, atomically."""
         write_json(self.path / name, content)
 
     def read_manifest(self) -> Manifest:
+        """What config.json holds."""
         return read_manifest(self.path)
 
     def write_weights(self, tensors: dict[str, Tensor], target: Path) -> None:
+        """Write named tensors as a safetensors file, atomically."""
         with atomic_write(target) as file:
             file.write(to_safetensors({name: tensor.contiguous().cpu() for name, tensor in tensors.items()}))
 
     def write_metrics(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Write metrics.csv, a row for each epoch."""
         rows = list(rows)
         text = io.StringIO()
         if rows:
@@ -108,32 +126,38 @@ class RunDirectory:
         with atomic_write(self.path / "metrics.csv") as file:
             file.write(text.getvalue().encode())
 
-    # A checkpoint is two files: the tensors, and a note with their checksum, written last. Without its note, or with one
-    # that does not fit, it does not count.
+    # A checkpoint is two files: the tensors, and a note with their checksum, written last. Without a matching note, it is
+    # ignored.
 
     def write_checkpoint(self, checkpoint: Checkpoint, config_digest: str) -> None:
+        """Write a checkpoint, and delete all but the newest two.
+
+        Args:
+            checkpoint: The state between two steps.
+            config_digest: The digest of the run that it belongs to.
+        """
         step = checkpoint.progress["step"]
         target = self.path / f"checkpoint-{step:08d}.safetensors"
         data = to_safetensors({name: tensor.contiguous().cpu() for name, tensor in checkpoint.tensors.items()})
         with atomic_write(target) as file:
             file.write(data)
         note = {
-            "format": CHECKPOINT_FORMAT,
+            "format": _CHECKPOINT_FORMAT,
             "sha256": hashlib.sha256(data).hexdigest(),
             "progress_sha256": _digest_of_progress(checkpoint.progress),
             "config": config_digest,
             "progress": checkpoint.progress,
         }
         self.write_json(f"checkpoint-{step:08d}.json", note)
-        # Newer ones were refused when the run was resumed, or they would be where it went on from.
+        # Newer ones were rejected when the run was resumed; otherwise it would have continued from them.
         older = [note for note in self._notes() if note.stem <= target.stem]
-        for old in set(self._notes()) - set(older[:KEPT_CHECKPOINTS]):
+        for old in set(self._notes()) - set(older[:_KEPT_CHECKPOINTS]):
             old.unlink()
             old.with_suffix(".safetensors").unlink(missing_ok=True)
         self._remove_leftovers()
 
     def _remove_leftovers(self) -> None:
-        """What a killed process left half done: tensors without their note, files under temporary names."""
+        """Remove what a killed process left incomplete: tensors without their note, files under temporary names."""
         for tensors in self.path.glob("checkpoint-*.safetensors"):
             if not tensors.with_suffix(".json").exists():
                 tensors.unlink()
@@ -144,16 +168,23 @@ class RunDirectory:
         return sorted(self.path.glob("checkpoint-*.json"), reverse=True)
 
     def read_checkpoint(self, config_digest: str) -> tuple[Checkpoint | None, list[str]]:
-        """The newest checkpoint that is whole and belongs to this run, and what was wrong with newer ones.
+        """Read the newest checkpoint that is complete and belongs to this run.
 
-        Where only others' are left, nothing is taken for lost: beginning anew would delete them.
+        Args:
+            config_digest: The digest of the run.
+
+        Returns:
+            The checkpoint or None, and a message for each newer one that could not be used.
+
+        Raises:
+            RunError: All that are left belong to another run: starting over would delete them.
         """
         complaints, is_foreign = [], False
         for note_file in self._notes():
             tensors_file = note_file.with_suffix(".safetensors")
             try:
                 note = json.loads(note_file.read_text())
-                if note["format"] not in (1, CHECKPOINT_FORMAT) or note["config"] != config_digest:
+                if note["format"] not in (1, _CHECKPOINT_FORMAT) or note["config"] != config_digest:
                     complaints.append(f"{tensors_file.name} belongs to another run: not used")
                     is_foreign = True
                     continue
@@ -161,7 +192,7 @@ class RunDirectory:
                 if note["format"] > 1:
                     is_whole = is_whole and _digest_of_progress(note["progress"]) == note["progress_sha256"]
                 if not is_whole:
-                    complaints.append(f"{tensors_file.name} is damaged (its checksum does not fit): not used")
+                    complaints.append(f"{tensors_file.name} is damaged (its checksum does not match): not used")
                     continue
                 return Checkpoint(read_tensors(tensors_file), note["progress"]), complaints
             except (OSError, ValueError, KeyError, TypeError) as error:
@@ -169,12 +200,17 @@ class RunDirectory:
         if is_foreign:
             raise RunError(
                 f"the checkpoints in {self.path} were made with other settings, another number of processes or another version of "
-                "shortcaps: go on as the run was begun, or begin a new one with another --out"
+                "shortcaps: resume the run as it was started, or start a new one with another --out"
             )
         return None, complaints
 
 
 def read_tensors(file: Path) -> dict[str, Tensor]:
+    """Read all tensors of a safetensors file by name.
+
+    Raises:
+        ValueError: It is not a safetensors file, or is damaged.
+    """
     try:
         with safe_open(file, framework="pt") as opened:
             return {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118  (it is no dict)
@@ -183,13 +219,13 @@ def read_tensors(file: Path) -> dict[str, Tensor]:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """What a run says of itself.
+    """Read config.json of a run.
 
     Args:
         path: The run directory.
 
     Raises:
-        RunError: It is no run directory, or its config.json is damaged or of a version that is not known here.
+        RunError: It is not a run directory, or its config.json is damaged or of an unknown version.
     """
     file = path / "config.json"
     if not file.is_file():
@@ -200,7 +236,7 @@ def read_manifest(path: Path) -> Manifest:
     try:
         stored = json.loads(file.read_text("utf-8"))
         if not isinstance(stored, dict):
-            raise RunError("it does not hold a run's config")
+            raise RunError("it is not the config of a run")
         return Manifest.from_json(stored)
     except (RunError, ValueError, RecursionError) as error:
         raise RunError(f"{file} cannot be used: {error}") from error

@@ -1,4 +1,4 @@
-"""config.json: what a run was asked for, what took effect, and what is needed to use its network."""
+"""config.json: what was requested of a run, what took effect, and what is needed to use its network."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from shortcaps.runs.config import FLAGS, SECTIONS, TrainConfig
 
 FORMAT = 2
 # Names of 0.1 that have changed: of a run's settings, and of a network's.
-OLD_FLAGS = {"most_images": "max_images"}
-OLD_STEM = {"stem_channels": "width", "stem_kernel": "kernel", "stem_stride": "stride"}
+_OLD_FLAGS = {"most_images": "max_images"}
+_OLD_STEM = {"stem_channels": "width", "stem_kernel": "kernel", "stem_stride": "stride"}
 
 
 @dataclass(frozen=True)
 class TrainedOn:
-    """The images a network has learned from, as far as one must know them to use it.
+    """The images that a network was trained on, as far as using the network requires.
 
     Attributes:
-        name: The data set's name.
-        label: How tables and reports call it.
-        protocol: What training was allowed to see.
+        name: Name of the data set.
+        label: Its name in tables and reports.
+        protocol: What training and selection were allowed to see.
         class_names: In the order of the network's outputs.
         stored_size: Height and width of the images before they are shown to the network.
         bright_on_dark: Whether they show light strokes or things on black.
         centred_digits: Whether they show digits centred as MNIST's are.
         view: How images are shown to the network, in words.
         augment: How they are shown in training, in words.
-        fingerprints: By split, what tells whether the images are still the same.
+        fingerprints: For each split, a hash of its images and labels.
     """
 
     name: str
@@ -52,18 +52,18 @@ class TrainedOn:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a run's config.json says, whichever version has written it.
+    """The contents of a run's config.json, whichever version wrote it.
 
-    Config and recipe are read when somebody asks for them: a network can be used where the plug-in that trained it is not.
+    Config and recipe are parsed on demand, so that a network can be used without the plug-in that its training needed.
 
     Attributes:
-        asked: What was asked for, as `TrainConfig.to_dict` gives it.
-        took_effect: The recipe as it took effect.
-        network: What `create_model` needs to build the network.
-        data: What the network has learned from.
+        asked: The requested config, as `TrainConfig.to_dict` returns it.
+        took_effect: The recipe that took effect.
+        network: The arguments of `create_model`.
+        data: What the network was trained on.
         environment: Versions, commit and machine.
         plugins: Plug-ins that parts of the run come from.
-        digest: Runs with the same digest compute the same thing, wherever they write it.
+        digest: Identifies config and recipe; runs with the same digest compute the same, wherever they are written.
     """
 
     asked: Mapping[str, Any]
@@ -76,19 +76,27 @@ class Manifest:
 
     @property
     def train(self) -> TrainConfig:
-        """What was asked for."""
+        """The requested config.
+
+        Raises:
+            RunError: A part is unknown; the message names the plug-in it may come from.
+        """
         with self.naming_plugins():
             return TrainConfig.from_dict(self.asked)
 
     @property
     def recipe(self) -> Recipe:
-        """The recipe as it took effect."""
+        """The recipe that took effect.
+
+        Raises:
+            RunError: A part is unknown; the message names the plug-in it may come from.
+        """
         with self.naming_plugins():
             return Recipe(**self.took_effect)
 
     @contextmanager
     def naming_plugins(self) -> Iterator[None]:
-        """Within, an error about a part that is not known says which plug-in it may come from."""
+        """Within, an error about an unknown part names the plug-ins that it may come from."""
         try:
             yield
         except (RunError, UnknownPart) as error:
@@ -96,11 +104,11 @@ class Manifest:
                 raise
             flags = " ".join(f"--plugin {plugin}" for plugin in self.plugins)
             raise RunError(
-                f"{error}; the run was made with a plug-in, which is code and is loaded only if you name it: {flags}"
+                f"{error}; the run used a plug-in, which is code and is loaded only if you name it: {flags}"
             ) from error
 
     def to_json(self) -> dict[str, Any]:
-        """What config.json holds."""
+        """The contents of config.json."""
         return {
             "format": FORMAT,
             "train": self.asked,
@@ -117,13 +125,13 @@ class Manifest:
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Manifest:
-        """From what config.json holds, of this version or an older one.
+        """Create a manifest from the contents of config.json, of this version or an older one.
 
         Raises:
-            RunError: A newer version has written it, or something is missing from it.
+            RunError: It was written by an unknown version, or something is missing from it.
         """
         try:
-            values = upgrade(stored)
+            values = _upgrade(stored)
             data = values["data"]
             return cls(
                 values["train"],
@@ -141,32 +149,32 @@ class Manifest:
                 digest_of(stored["train"], stored["recipe"]),
             )
         except (KeyError, TypeError, AttributeError) as error:
-            raise RunError(f"it is no run's config: {type(error).__name__} {error}") from error
+            raise RunError(f"it is not the config of a run: {type(error).__name__} {error}") from error
 
 
 def digest_of(train: Mapping[str, Any], recipe: Mapping[str, Any]) -> str:
-    """What config and recipe compute, in few characters; made of them as they are stored, so that an old run's stays its own."""
+    """SHA-256 of config and recipe as they are stored, so that the digest of an older run does not change."""
     return hashlib.sha256(json.dumps({"train": train, "recipe": recipe}, sort_keys=True).encode()).hexdigest()
 
 
-def upgrade(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """config.json as this version writes it, from any version's.
+def _upgrade(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """The contents of config.json in the format of this version.
 
     Raises:
-        RunError: A version that is not known here has written it.
+        RunError: It was written by an unknown version.
     """
     if stored.get("format") == FORMAT:
         return dict(stored)
     if stored.get("format") != 1:
         raise RunError(
-            f"it was written by another version of shortcaps (format {stored.get('format')!r}, here {FORMAT})"
+            f"it was written by another version of shortcaps (format {stored.get('format')!r}; this one reads 1 to {FORMAT})"
         )
     train: dict[str, dict[str, Any]] = {name: {} for name in SECTIONS}
     for name, value in stored["train"].items():
-        flag = FLAGS[OLD_FLAGS.get(name, name)]
+        flag = FLAGS[_OLD_FLAGS.get(name, name)]
         train[flag.section][flag.field.name] = _new_network(value) if name == "network" else value
     recipe = dict(stored["recipe"])
-    # It used to hold the settings by routing, those of the run's own routing only.
+    # Format 1 nested these settings under the name of the run's routing.
     recipe["routing_settings"] = next(iter(recipe["routing_settings"].values()), {})
     network, data = _new_network(stored["network"]), dict(stored["data"])
     image_size = network["image_size"]
@@ -177,9 +185,9 @@ def upgrade(stored: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _new_network(network: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of `create_model` from those of 0.1, which said `preset` and `stem_channels`."""
+    """Arguments of `create_model` from those of 0.1, which had `preset` and `stem_channels`."""
     settings = dict(network)
     if "preset" in settings:
         settings["name"] = settings.pop("preset")
-    stem = {new: settings.pop(old) for old, new in OLD_STEM.items() if old in settings}
+    stem = {new: settings.pop(old) for old, new in _OLD_STEM.items() if old in settings}
     return settings | ({"backbone_settings": stem} if stem else {})

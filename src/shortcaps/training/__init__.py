@@ -13,7 +13,7 @@ __all__ = ["Recipe", "RunError", "RunFault", "TrainConfig", "TrainingResult", "t
 
 
 def __getattr__(name: str) -> Any:
-    """The loop brings Fabric and matplotlib, which somebody who only loads a run does not need."""
+    """Import the loop on demand: it needs Fabric and matplotlib, which loading a run does not."""
     if name in ("TrainingResult", "train"):
         from shortcaps.training import run
 

@@ -1,4 +1,4 @@
-"""When a loss or a gradient is no number: which layer it came from."""
+"""Which layer a loss or gradient that is not finite came from."""
 
 from __future__ import annotations
 
@@ -22,7 +22,12 @@ def _tensors(value: Any) -> list[Tensor]:
 
 @torch.no_grad()
 def first_nonfinite_layer(model: nn.Module, images: Tensor) -> str | None:
-    """The first layer whose parameters or results are not all finite, for these images; None if all are."""
+    """The first layer whose parameters or results are not all finite, for these images; None if all are.
+
+    Args:
+        model: The network.
+        images: (batch, channels, height, width).
+    """
     for name, parameter in model.named_parameters():
         if not torch.isfinite(parameter).all():
             return f"the weights {name}"

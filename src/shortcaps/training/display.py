@@ -1,4 +1,4 @@
-"""What a person sees while a network trains: a live bar on a terminal, plain lines elsewhere."""
+"""Display of a training run: a live bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -13,22 +13,34 @@ SECONDS_BETWEEN_LINES = 30
 
 
 class Display:
-    """Says nothing. The base of those that do."""
+    """Shows nothing; the base of displays that do."""
 
-    def say(self, message: str) -> None: ...
+    def say(self, message: str) -> None:
+        """Show a message."""
 
-    def rendering(self, done: int, of: int) -> None: ...
+    def rendering(self, done: int, of: int) -> None:
+        """Show how many of the objects of a data set are rendered."""
 
-    def begin(self, steps: int, done: int) -> None: ...
+    def begin(self, steps: int, done: int) -> None:
+        """Show that training begins, with the total number of steps and those already done."""
 
-    def step(self, done: int, epoch: str, loss: float, accuracy: float, speed: float) -> None: ...
+    def step(self, done: int, epoch: str, loss: float, accuracy: float, speed: float) -> None:
+        """Show a step: steps done, epoch, mean loss, accuracy as a fraction, images per second."""
 
-    def epoch(self, row: EpochMetrics, epochs: int) -> None: ...
+    def epoch(self, row: EpochMetrics, epochs: int) -> None:
+        """Show the metrics of an epoch."""
 
-    def end(self) -> None: ...
+    def end(self) -> None:
+        """Show that training has ended."""
 
 
 class ConsoleDisplay(Display):
+    """Shows a run on a console.
+
+    Args:
+        console: Where to print.
+    """
+
     def __init__(self, console: Console) -> None:
         self.console = console
         self.bar: Progress | None = None
@@ -36,9 +48,11 @@ class ConsoleDisplay(Display):
         self.steps = 0
 
     def say(self, message: str) -> None:
+        """Print a message."""
         self.console.print(message, markup=False, highlight=False, soft_wrap=True)
 
     def rendering(self, done: int, of: int) -> None:
+        """Update a bar, on a terminal."""
         if self.bar is None and self.console.is_terminal:
             self.bar = Progress(
                 TextColumn("rendering"),
@@ -56,6 +70,7 @@ class ConsoleDisplay(Display):
                 self.bar = None
 
     def begin(self, steps: int, done: int) -> None:
+        """Start a bar, on a terminal."""
         self.steps = steps
         if self.console.is_terminal:
             self.bar = Progress(
@@ -71,6 +86,7 @@ class ConsoleDisplay(Display):
             self.bar.add_task("training", total=steps, completed=done, numbers="")
 
     def step(self, done: int, epoch: str, loss: float, accuracy: float, speed: float) -> None:
+        """Update the bar, or print a line every half minute."""
         numbers = f"loss {loss:.3f}  accuracy {accuracy:.2%}  {speed:,.0f} images/s"
         if self.bar is not None:
             self.bar.update(self.bar.tasks[0].id, completed=done, description=f"epoch {epoch}", numbers=numbers)
@@ -79,11 +95,13 @@ class ConsoleDisplay(Display):
             self.say(f"epoch {epoch}, step {done} of {self.steps}: {numbers}")
 
     def epoch(self, row: EpochMetrics, epochs: int) -> None:
+        """Print the metrics of an epoch."""
         self.say(
             f"epoch {row.epoch} of {epochs}: loss {row.loss:.4f}, training accuracy {row.accuracy:.2%}, "
             f"validation error {row.validation_error:.2%}, {row.images_per_second:,.0f} images/s"
         )
 
     def end(self) -> None:
+        """Remove the bar."""
         if self.bar is not None:
             self.bar.stop()

@@ -1,8 +1,8 @@
 """The training loop.
 
-Every step is a function of the state before it, the config and the step's number, and of nothing else: the order of images,
-augmentation and dropout are drawn from seeds derived from (seed, what, number). So a run that was interrupted anywhere and
-goes on from its last checkpoint ends with the very same weights as one that was not.
+Every step is a function of the state before it, the config and the number of the step, and of nothing else: the order of images,
+augmentation and dropout are drawn from seeds derived from (seed, purpose, number). So a run that was interrupted anywhere and resumes
+from its last checkpoint ends with exactly the same weights as one that was not.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ from shortcaps.training.synced import synchronise_batch_norm
 
 SECONDS_BETWEEN_CHECKPOINTS = 60.0
 STEPS_BETWEEN_LOOKS = 20
-"""Numbers are fetched from the device, for the display and to see that they are numbers, every so many steps; on the CPU the
-second costs nothing and is done at every step."""
+"""How often, in steps, numbers are fetched from the device, for the display and to check that they are finite; on the CPU the check
+is cheap and made at every step."""
 
 
 class Trainer:
     """A run between its first step and its last.
 
     Args:
-        config: What was asked for.
-        recipe: The recipe as it takes effect.
-        run: Where the run is written.
+        config: The requested config.
+        recipe: The recipe that takes effect.
+        run: The run directory.
         fabric: The processes that train together, launched.
-        display: What a person sees.
-        resumed: What a run to go on with says of itself; None for a new one.
+        display: Where progress is shown.
+        resumed: The manifest of the run to resume; None for a new one.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Trainer:
         if recipe.batch_size % fabric.world_size:
             raise RunError(f"batch_size {recipe.batch_size} cannot be divided among {fabric.world_size} processes")
 
-        # All three now: what is wrong with the test images should be said before the training, not after it.
+        # All three now: a problem with the test images should be reported before the training, not after it.
         self.splits = {split: load_split(config, split, display) for split in SPLITS}
         self.data, self.validation, self.test = self.splits.values()
         self.augment = augmentation(recipe, self.data)
@@ -85,9 +85,10 @@ class Trainer:
             self.network.compile()
         self.state = State(model.to(fabric.device), self.optimizer.optimizer, recipe)
         self.good = self.snapshot()
-        """Weights that were seen to give numbers, not long ago."""
+        """Recent weights with which everything was finite."""
 
     def snapshot(self) -> dict[str, Tensor]:
+        """A copy of the current weights."""
         return {name: tensor.clone() for name, tensor in self.state.model.state_dict().items()}
 
     # ---- one step
@@ -107,11 +108,15 @@ class Trainer:
         return images[mine], self.labels[chosen][mine]
 
     def learning_rate(self, step: int) -> float:
-        """What the schedule makes of the recipe's rate."""
+        """The learning rate of a step, by the schedule."""
         return self.recipe.lr * self.schedule(step, self.steps, self.steps_per_epoch)
 
     def take_step(self) -> tuple[Tensor, Tensor]:
-        """One update of the weights. Returns loss and number of right answers, on the device."""
+        """Update the weights once.
+
+        Returns:
+            The loss and the number of correct answers, both scalars on the device.
+        """
         step = self.state.step
         images, labels = self.batch(step)
         torch.manual_seed(derive(self.config.run.seed, f"dropout {self.fabric.global_rank}", step))
@@ -135,6 +140,7 @@ class Trainer:
         return loss.detach(), (activations.detach().argmax(1) == labels).sum()
 
     def check_numbers(self, step: int, loss: Tensor, images: Tensor) -> None:
+        """Raise RunFault unless the loss and all gradients are finite."""
         gradients = [p.grad for p in self.state.model.parameters() if p.grad is not None]
         norm = torch.nn.utils.get_total_norm(gradients)
         if torch.isfinite(loss) and torch.isfinite(norm):
@@ -151,31 +157,32 @@ class Trainer:
     # ---- the whole run
 
     def check_data(self) -> None:
-        """A resumed run must learn from what it began with, or it ends elsewhere, and may be tested on what it has learnt."""
+        """Raise RunError if the images of a resumed run have changed: it could be tested on images it was trained on."""
         before = self.manifest.data.fingerprints  # runs of 0.1 may have none
         changed = [s for s in ("train", "validation") if before.get(s, "") not in ("", self.splits[s].fingerprint())]
         if changed:
             raise RunError(
-                f"the images of {self.config.data.name} ({', '.join(changed)}) are not those that {self.run.path} was begun with: "
-                "bring them back, or begin a new run with another --out"
+                f"the images of {self.config.data.name} ({', '.join(changed)}) are not those that {self.run.path} was started with: "
+                "restore them, or start a new run with another --out"
             )
 
     def restore(self) -> None:
+        """Restore the state from the newest usable checkpoint, if there is one."""
         self.check_data()
         checkpoint, complaints = self.run.read_checkpoint(self.manifest.digest)
         for complaint in complaints:
             self.display.say(complaint)
         if checkpoint is None:
-            self.display.say("no checkpoint to go on from: beginning anew")
+            self.display.say("no checkpoint to resume from: starting over")
             self.note_environment()
             return
         self.state.restore(checkpoint)
         self.good = self.snapshot()
         self.note_environment()
-        self.display.say(f"going on after step {self.state.step} of {self.steps}")
+        self.display.say(f"resuming after step {self.state.step} of {self.steps}")
 
     def note_environment(self) -> None:
-        """Where a run goes on under another commit, version or number of threads, its result says so."""
+        """Record a change of commit, version or number of threads since the run was last started."""
         resumed = self.state.progress.resumed
         before = resumed[-1].environment if resumed else self.manifest.environment
         now = describe_environment()
@@ -183,11 +190,18 @@ class Trainer:
             resumed.append(Resumption(self.state.step, now))
 
     def save(self) -> None:
+        """Write a checkpoint."""
         if self.fabric.is_global_zero:
             self.run.write_checkpoint(self.state.to_checkpoint(), self.manifest.digest)
         self.fabric.barrier()
 
     def train(self) -> None:
+        """Train until the last step, or until a signal arrives.
+
+        Raises:
+            Interrupted: A signal arrived; the state is saved.
+            RunFault: A loss or gradient is not finite; the last good weights are saved.
+        """
         with listening_for_signals() as signalled:
             self.display.begin(self.steps, self.state.step)
             first_epoch = self.state.step // self.steps_per_epoch + 1
@@ -205,6 +219,11 @@ class Trainer:
                     self.events.close()
 
     def train_epoch(self, signalled: Callable[[], int | None]) -> None:
+        """Train until the end of the epoch, with a checkpoint every minute.
+
+        Args:
+            signalled: Returns the number of a signal that has arrived, or None.
+        """
         progress = self.state.progress
         epoch = self.state.step // self.steps_per_epoch
         losses: list[Tensor] = []
@@ -245,7 +264,7 @@ class Trainer:
             raise Interrupted(stop, self.state.step)
 
     def agreed(self, stop: int | None, late: bool) -> tuple[int | None, bool]:
-        """What any of the processes was told or found, so that all of them do the same after the same step."""
+        """Combine the findings of all processes, so that they all stop or save after the same step."""
         if self.fabric.world_size == 1:
             return stop, late
         flags = torch.tensor([stop or 0, int(late)], device=self.fabric.device)
@@ -253,6 +272,12 @@ class Trainer:
         return int(flags[0]) or None, bool(flags[1])
 
     def end_epoch(self, epoch: int, speed: float) -> None:
+        """Validate, keep the weights if they are the best so far, and write metrics and a checkpoint.
+
+        Args:
+            epoch: The epoch, counted from 0.
+            speed: Images per second.
+        """
         progress = self.state.progress
         with self.state.averaged():
             error = self.validation_error()
@@ -279,14 +304,14 @@ class Trainer:
         self.display.epoch(row, self.recipe.epochs)
 
     def validation_error(self) -> float:
-        """Each process looks at its share of the validation images."""
+        """Validation error as a fraction; each process evaluates its share of the images."""
         share = self.validation.subset(slice(self.fabric.global_rank, None, self.fabric.world_size))
         answers = class_activations(self.state.model, share, device=self.fabric.device).argmax(1)
         correct = int((answers == share.labels).sum())
         return 1 - int(self.summed(torch.tensor(correct))) / len(self.validation)
 
     def summed(self, numbers: Tensor) -> Tensor:
-        """Over all processes."""
+        """The sum of a tensor over all processes."""
         total = self.fabric.all_reduce(numbers.to(self.fabric.device), reduce_op="sum")
         assert isinstance(total, Tensor)
         return total

@@ -1,4 +1,4 @@
-"""The pictures of a report, as inline images."""
+"""The plots of a report, as inline SVG."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from shortcaps.reporting.figures import ACCENT, FAINT, INK, SECOND, as_it_is, as
 
 
 def curves(rows: list[dict[str, Any]]) -> str:
+    """Training loss and errors by epoch, from the rows of metrics.csv."""
     figure = Figure(figsize=(8.2, 2.7))
     epochs = [row["epoch"] for row in rows]
     marker = "o" if len(rows) <= 30 else None
@@ -42,7 +43,7 @@ def curves(rows: list[dict[str, Any]]) -> str:
 
 
 def confusion(evaluation: Evaluation) -> str:
-    """Mistakes are coloured; right answers, which are nearly all, are only counted."""
+    """The confusion matrix; mistakes are coloured, correct answers only counted."""
     counts = evaluation.confusion.numpy()
     size = len(counts)
     mistakes = counts.astype(float).copy()

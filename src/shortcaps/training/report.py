@@ -25,7 +25,11 @@ WORST, MAPS = 24, 6
 def write_report(
     run: Path, model: Network, data: Dataset, test: Evaluation, manifest: Manifest, result: dict[str, Any]
 ) -> Path:
-    """Writes report.html of a run whose config.json, metrics.csv and result.json are there."""
+    """Write report.html of a run whose config.json, metrics.csv and result.json exist.
+
+    Returns:
+        The page.
+    """
     model = model.cpu().float().eval()
     with (run / "metrics.csv").open() as file:
         rows = [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
@@ -44,6 +48,7 @@ def render(
     rows: list[dict[str, Any]],
     result: dict[str, Any],
 ) -> str:
+    """The page as HTML."""
     asked = {name: value for section in manifest.asked.values() for name, value in section.items() if name != "name"}
     model_name = manifest.network["name"]
     summary = model.summary()
@@ -87,7 +92,7 @@ def render(
 
 
 def caveats(manifest: Manifest, data: Dataset) -> list[str]:
-    """What a reader must know before quoting the figure."""
+    """What a reader must know before quoting the result."""
     notes = list(data.caveats)
     if max_images := manifest.asked["data"]["max_images"]:
         notes.append(f"A trial run on {max_images:,} images of each split.")
@@ -95,10 +100,12 @@ def caveats(manifest: Manifest, data: Dataset) -> list[str]:
 
 
 def minutes(seconds: float) -> str:
+    """A duration for people."""
     return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.1f} min"
 
 
 def per_class(test: Evaluation) -> str:
+    """A table of the accuracy of each class, as HTML."""
     counts = test.confusion.sum(1).tolist()
     lines = "".join(
         f"<tr><td>{html.escape(name)}</td><td class='number'>{count:,}</td><td class='number'>{percent(accuracy)}</td></tr>"
@@ -108,7 +115,7 @@ def per_class(test: Evaluation) -> str:
 
 
 def worst_mistakes(data: Dataset, test: Evaluation) -> str:
-    """The wrong answers that were given with the largest lead over the truth."""
+    """The wrong answers with the largest lead over the truth, as HTML."""
     truth = test.activations.gather(1, data.labels.unsqueeze(1)).squeeze(1)
     best, answer = test.activations.max(1)
     order = (best - truth).argsort(descending=True)

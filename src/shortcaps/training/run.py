@@ -19,13 +19,13 @@ from shortcaps.training.setup import make_fabric
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """What a finished run has come to.
+    """The result of a finished run.
 
     Attributes:
         run: Its directory.
-        test: How the selected weights do on the test images.
+        test: The evaluation of the selected weights on the test images.
         best_epoch: The epoch they are from, counted from 1.
-        seconds: Time spent training.
+        seconds: Training time.
     """
 
     run: Path
@@ -40,18 +40,18 @@ def train(
     """Train a network, test the selected weights once, and leave a run directory.
 
     Args:
-        config: What to train, on what and how. A run that is resumed goes on as it was begun, whatever this says.
+        config: What to train, on what and how. Ignored if a run is resumed, which continues as it was started.
         out: The run directory.
-        resume: Whether to go on with the run that is there.
-        display: What a person sees; nothing where it is None.
+        resume: Whether to resume the run in it.
+        display: Where progress is shown; nowhere if None.
 
     Returns:
         The result; None in all processes but the first.
 
     Raises:
-        RunError: Something that was asked for makes no sense, or the run directory cannot be used.
-        RunFault: Something failed while running: a loss that is not a number, a full disk.
-        Interrupted: A signal asked it to stop; everything is saved.
+        RunError: The config makes no sense, or the run directory cannot be used.
+        RunFault: Something failed while running: a loss that is not finite, a full disk.
+        Interrupted: A signal asked it to stop; the state is saved.
     """
     display = display if display is not None and is_first_process() else Display()
     run = RunDirectory(out)
@@ -65,7 +65,7 @@ def train(
         fabric.launch()
         if before is not None and fabric.world_size != config.run.devices:
             raise RunError(
-                f"{out} was begun with {config.run.devices} processes, and these are {fabric.world_size}: a run is resumed as it was begun"
+                f"{out} was started with {config.run.devices} processes, not {fabric.world_size}: resume it with as many"
             )
         config = config.changed(devices=fabric.world_size)  # under torchrun the number is torchrun's
         trainer = Trainer(config, recipe, run, fabric, display, before)

@@ -8,6 +8,6 @@ import hashlib
 def derive(seed: int, purpose: str, number: int) -> int:
     """A seed for one purpose and one moment, e.g. the dropout of step 7.
 
-    Every step so depends on nothing but the state before it, the config and its own number.
+    So every step depends only on the state before it, the config and its own number.
     """
     return int.from_bytes(hashlib.sha256(f"{seed}/{purpose}/{number}".encode()).digest()[:8], "big") >> 1

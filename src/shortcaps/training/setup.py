@@ -41,7 +41,7 @@ def make_fabric(config: TrainConfig) -> Fabric:
         devices = int(os.environ["LOCAL_WORLD_SIZE"])
         machines = int(os.environ["WORLD_SIZE"]) // devices
     if devices > available:
-        raise RunError(f"devices {devices} are more than there are: this machine has {available} ({accelerator})")
+        raise RunError(f"devices {devices} is too large: this machine has {available} ({accelerator})")
     return Fabric(
         accelerator=accelerator,
         devices=devices,

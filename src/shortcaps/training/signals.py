@@ -8,11 +8,11 @@ from contextlib import contextmanager
 
 
 class Interrupted(Exception):
-    """A signal asked the run to stop; everything is saved.
+    """A signal asked the run to stop; the state is saved.
 
     Attributes:
-        number: Of the signal.
-        step: The last one that was taken.
+        number: Number of the signal.
+        step: The last step that was taken.
     """
 
     def __init__(self, number: int, step: int) -> None:
@@ -22,10 +22,10 @@ class Interrupted(Exception):
 
 @contextmanager
 def listening_for_signals() -> Iterator[Callable[[], int | None]]:
-    """Within, SIGINT and SIGTERM are remembered instead of obeyed, so that a step is never cut in two.
+    """Within, SIGINT and SIGTERM are recorded instead of obeyed, so that no step is cut in two.
 
     Yields:
-        A function that gives the number of the first signal received, or None.
+        A function that returns the number of the first signal received, or None.
     """
     received: list[int] = []
     before = {}

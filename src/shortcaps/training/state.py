@@ -17,7 +17,17 @@ from shortcaps.runs.directory import Checkpoint
 
 @dataclass(frozen=True)
 class EpochMetrics:
-    """A line of metrics.csv."""
+    """A row of metrics.csv.
+
+    Attributes:
+        epoch: Counted from 1.
+        step: Steps so far.
+        loss: Mean over the epoch.
+        accuracy: On the training images, as a fraction.
+        validation_error: As a fraction.
+        lr: Learning rate of the last step.
+        images_per_second: Training speed.
+    """
 
     epoch: int
     step: int
@@ -30,7 +40,12 @@ class EpochMetrics:
 
 @dataclass(frozen=True)
 class Resumption:
-    """Where a run went on in another environment than before."""
+    """A point at which a run was resumed in another environment.
+
+    Attributes:
+        after_step: Steps before it.
+        environment: Versions, commit and machine from there on.
+    """
 
     after_step: int
     environment: Mapping[str, str]
@@ -64,14 +79,20 @@ class Progress:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Progress:
-        """From what `asdict` gave; runs of 0.1 may have no `resumed`."""
+        """From what `asdict` returned; runs of 0.1 may have no `resumed`."""
         rows = [EpochMetrics(**row) for row in values["rows"]]
         resumed = [Resumption(**entry) for entry in values.get("resumed", [])]
         return cls(**{**values, "rows": rows, "resumed": resumed})
 
 
 class State:
-    """Everything that changes while training: weights, their average, the optimiser, progress."""
+    """Everything that changes while training: weights, their average, the optimiser, progress.
+
+    Args:
+        model: The network.
+        optimizer: Its optimiser.
+        recipe: Decides whether weights are averaged.
+    """
 
     def __init__(self, model: Network, optimizer: torch.optim.Optimizer, recipe: Recipe) -> None:
         self.model, self.optimizer, self.recipe = model, optimizer, recipe
@@ -83,10 +104,12 @@ class State:
 
     @property
     def step(self) -> int:
+        """Number of steps taken."""
         return self.progress.step
 
     @torch.no_grad()
     def update_average(self) -> None:
+        """Add the current weights to the running average, if there is one."""
         if self.average is None:
             return
         # Early weights are soon forgotten: the average begins short and grows to its full length.
@@ -99,7 +122,7 @@ class State:
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """The model with its averaged weights."""
+        """Within, the model has its averaged weights."""
         if self.average is None:
             yield
             return
@@ -111,6 +134,7 @@ class State:
             self.model.load_state_dict(own)
 
     def to_checkpoint(self) -> Checkpoint:
+        """The state as named tensors and plain values."""
         tensors = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
         tensors |= {f"average.{name}": tensor for name, tensor in (self.average or {}).items()}
         tensors |= {f"best.{name}": tensor for name, tensor in self.best.items()}
@@ -119,6 +143,8 @@ class State:
         return Checkpoint(tensors, asdict(self.progress))
 
     def restore(self, checkpoint: Checkpoint) -> None:
+        """Set the state to that of a checkpoint."""
+
         def part(prefix: str) -> dict[str, Tensor]:
             return {n.removeprefix(prefix): t for n, t in checkpoint.tensors.items() if n.startswith(prefix)}
 

@@ -9,25 +9,28 @@ from torch.autograd.function import FunctionCtx
 
 
 class SumOverProcesses(torch.autograd.Function):
-    """A sum that every process gets; each summand's gradient is the sum of what all of them make of it."""
+    """A sum that every process gets; the gradient of each summand is the sum of all processes' gradients."""
 
     @staticmethod
     def forward(ctx: FunctionCtx, part: Tensor) -> Tensor:
+        """The sum of a tensor over all processes."""
         total = part.clone()
         dist.all_reduce(total)
         return total
 
     @staticmethod
     def backward(ctx: FunctionCtx, upstream: Tensor) -> Tensor:
+        """The sum of the gradients over all processes."""
         total = upstream.contiguous().clone()
         dist.all_reduce(total)
         return total
 
 
 class SyncedBatchNorm2d(nn.BatchNorm2d):
-    """Normalises with the mean and variance of the whole batch, not only of this process's part of it."""
+    """Normalises with the mean and variance of the whole batch, not only of this process's part."""
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  (the name PyTorch gives it)
+        """Normalise features (batch, channels, height, width)."""
         if not self.training:
             return super().forward(input)
         count = input.numel() // input.shape[1] * dist.get_world_size()
@@ -51,7 +54,7 @@ class SyncedBatchNorm2d(nn.BatchNorm2d):
 
 
 def synchronise_batch_norm(model: nn.Module) -> None:
-    """Turns every batch norm of the model into a synced one, in place; names of parameters stay as they are."""
+    """Turn every batch norm of the model into a synced one, in place; the names of parameters do not change."""
     for module in model.modules():
         if type(module) is nn.BatchNorm2d:
             module.__class__ = SyncedBatchNorm2d

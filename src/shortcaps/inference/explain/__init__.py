@@ -1,6 +1,6 @@
 """What a capsule network can show: where the winning class takes its votes from, and how its pose follows the image.
 
-The functions return plain tensors; `page.py` and `pictures.py` make them into something to look at.
+The functions return plain tensors; `page.py` and `pictures.py` turn them into pictures.
 """
 
 from shortcaps.inference.explain.equivariance import EquivarianceScore, equivariance_score

@@ -1,4 +1,4 @@
-"""Do poses follow the image? How much of what a transformation does to them is one linear map, the same for all images."""
+"""Do poses follow the image? How much of the effect of a transformation on them is one linear map, the same for all images."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class EquivarianceScore:
 
     Attributes:
         score: The share of the poses' change that linear maps explain on images they were not fitted to; 1 is all of it, 0 is no
-            better than saying that the pose stays as it is, and below 0 is worse.
-        by_transformation: The same for each.
-        movement: How far poses move, as a share of their length. A pose that does not move has nothing to explain.
-        images: How many images the maps were fitted to and tested on, together.
+            better than predicting an unchanged pose, and below 0 is worse.
+        by_transformation: The same for each transformation.
+        movement: How far poses move, relative to their length. A pose that does not move has nothing to explain.
+        images: Number of images, for fitting and testing together.
     """
 
     score: float
@@ -42,17 +42,20 @@ class EquivarianceScore:
 def equivariance_score(
     model: CapsuleNetwork, images: Tensor, *, ridge: float = 1e-2, batch_size: int = 256
 ) -> EquivarianceScore:
-    """Equivariance means that a transformation t of the image acts on the pose by a linear map: `pose(t x) = A_t pose(x)`.
+    """Measure equivariance: that a transformation t of the image acts on the pose by a linear map, `pose(t x) = A_t pose(x)`.
 
     For every probe, A_t is fitted by ridge regression to half of the images (batch, channels, height, width) and tested on
     the other half: `score = 1 - Σ‖pose(t x) - A_t pose(x)‖² / Σ‖pose(t x) - pose(x)‖²`. Poses are those of the class
-    that wins on the untouched image, divided by their root mean square, so that networks can be compared.
+    that wins on the original image, divided by their root mean square, so that networks can be compared.
 
     Args:
         model: A network with capsules.
         images: (count, channels, height, width) in 0–1, at least 4.
         ridge: Strength of the regularisation, as a share of the poses' mean square.
-        batch_size: Images that are looked at together.
+        batch_size: Images per batch.
+
+    Raises:
+        ValueError: There are fewer than 4 images.
     """
     if len(images) < 4:
         raise ValueError(

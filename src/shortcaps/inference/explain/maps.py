@@ -1,4 +1,4 @@
-"""Routing maps: from where, and from which capsules, a class takes its votes."""
+"""Routing maps: the positions and capsules from which a class takes its votes."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from shortcaps.models import CapsuleNetwork, as_probabilities
 
 @dataclass(frozen=True)
 class RoutingMaps:
-    """Coefficients of one class for each image, divided by their mean: 1 is "as much as any other capsule".
+    """Coefficients of one class for each image, divided by their mean: 1 is as much as any other capsule.
 
     Attributes:
-        classes: (batch,), the class whose maps these are.
-        activations: Of the class capsules, (batch, classes), each in 0–1 by itself.
+        classes: (batch,), the class of each image's maps.
+        activations: (batch, classes), each in 0–1 by itself.
         poses: (batch, classes, rows, cols).
-        maps: For each shortcut (batch, passes, channels, height, width). A sequential network has one, that of its last
-            layer, with one pass.
+        maps: For each shortcut (batch, passes, channels, height, width). A sequential network has one, for its last layer, with one
+            pass.
     """
 
     classes: Tensor
@@ -33,12 +33,12 @@ class RoutingMaps:
         return as_probabilities(self.activations)
 
     def over_channels(self) -> tuple[Tensor, ...]:
-        """The same for all channels together: for each shortcut (batch, passes, height, width)."""
+        """The mean over channels: for each shortcut (batch, passes, height, width)."""
         return tuple(block.mean(2) for block in self.maps)
 
 
 def has_positions(block: Tensor) -> bool:
-    """Whether a map has more than one place to show."""
+    """Whether a map (…, height, width) has more than one position."""
     return block.shape[-1] * block.shape[-2] > 1
 
 
@@ -49,10 +49,10 @@ def routing_maps(model: CapsuleNetwork, images: Tensor, classes: Tensor | None =
     Args:
         model: A network with capsules.
         images: (batch, channels, height, width) in 0–1.
-        classes: (batch,), whose maps are wanted; None for the winner of each image.
+        classes: (batch,), the class of interest for each image; None for the winner.
     """
     capsules = model.capsules(images)
-    assert capsules.coefficients is not None, "they were asked for"
+    assert capsules.coefficients is not None, "they were requested"
     winners = capsules.activation.argmax(1) if classes is None else classes
     one_each = torch.arange(len(images), device=images.device)
     blocks = []

@@ -1,4 +1,4 @@
-"""An image explained: pictures in a folder, and one page that holds them all."""
+"""The explanation of one image: pictures in a folder, and a page that holds them all."""
 
 from __future__ import annotations
 
@@ -20,12 +20,23 @@ from shortcaps.models import CapsuleNetwork
 from shortcaps.reporting.figures import ACCENT, FAINT, INK, SECOND, as_it_is, as_svg, save_figure
 from shortcaps.reporting.html import as_png, figures, page, section, table
 
-# Pictures of maps are at least this large.
+# Smallest side of the pictures of maps, in pixels.
 SIDE = 196
 
 
 @dataclass(frozen=True)
 class Explanation:
+    """What the capsules of one image show.
+
+    Attributes:
+        image: (channels, height, width) in 0–1.
+        found: Routing maps, activations and poses, for a batch of one.
+        traversals: The image under each of `TRANSFORMATIONS`.
+        class_names: Names of the classes.
+        has_shortcuts: Whether the network has shortcuts.
+        equivariance: The network's score, if it was measured.
+    """
+
     image: Tensor
     found: RoutingMaps
     traversals: dict[str, Traversal]
@@ -35,18 +46,26 @@ class Explanation:
 
     @property
     def layers(self) -> list[str]:
-        """The names of what routes into the class capsules, in the order of their maps."""
+        """Names of the layers that vote for the class capsules, in the order of their maps."""
         return [f"shortcut {n + 1}" for n in range(len(self.found.maps))] if self.has_shortcuts else ["last layer"]
 
     @property
     def winner(self) -> int:
+        """Number of the class that is explained."""
         return int(self.found.classes[0])
 
 
 def explain(
     model: CapsuleNetwork, image: Tensor, *, class_number: int | None = None, score: EquivarianceScore | None = None
 ) -> Explanation:
-    """Everything about one image (channels, height, width), for the winning class or the one given."""
+    """Explain one image.
+
+    Args:
+        model: A network with capsules.
+        image: (channels, height, width) in 0–1.
+        class_number: The class to explain; None for the winner.
+        score: The network's equivariance score, for the page.
+    """
     classes = None if class_number is None else torch.tensor([class_number], device=image.device)
     found = routing_maps(model, image[None], classes)
     names = model.class_names or tuple(map(str, range(model.classes)))
@@ -54,9 +73,8 @@ def explain(
     return Explanation(image, found, traversals, names, model.shortcut, score)
 
 
-def maps_by_pass(explanation: Explanation) -> Figure | None:
-    """A row for each shortcut with more than one position, a column for each pass: coefficients summed over channels, over
-    the image. None where there is no such shortcut."""
+def _maps_by_pass(explanation: Explanation) -> Figure | None:
+    """Maps over the image: a row for each shortcut with several positions, a column for each pass; None if there is none."""
     named = zip(explanation.layers, explanation.found.over_channels(), strict=True)
     blocks = {name: block for name, block in named if has_positions(block)}
     if not blocks:
@@ -77,8 +95,8 @@ def maps_by_pass(explanation: Explanation) -> Figure | None:
     return figure
 
 
-def maps_by_channel(explanation: Explanation, layer: str) -> Figure:
-    """Every capsule channel of a shortcut by itself, in the last pass: maps, or bars where there is one position."""
+def _maps_by_channel(explanation: Explanation, layer: str) -> Figure:
+    """Every capsule channel of a shortcut in the last pass: maps, or bars if there is only one position."""
     block = explanation.found.maps[explanation.layers.index(layer)][0, -1]
     if not has_positions(block):
         figure = Figure(figsize=(6.5, 1.6))
@@ -103,8 +121,8 @@ def maps_by_channel(explanation: Explanation, layer: str) -> Figure:
     return figure
 
 
-def class_poses(explanation: Explanation) -> Figure:
-    """The pose matrix of every class, the winner framed."""
+def _class_poses(explanation: Explanation) -> Figure:
+    """The pose matrix of every class; the explained class is framed."""
     poses = explanation.found.poses[0].cpu().numpy()
     count = len(poses)
     columns = min(10, count)
@@ -128,8 +146,8 @@ def class_poses(explanation: Explanation) -> Figure:
     return figure
 
 
-def transformation_curves(explanation: Explanation) -> Figure:
-    """Above: the probability of the class and of its strongest rival. Below: the sixteen numbers of its pose."""
+def _transformation_curves(explanation: Explanation) -> Figure:
+    """Above, the probabilities of the class and of its strongest rival; below, the numbers of its pose."""
     traversals = explanation.traversals
     figure = Figure(figsize=(2.5 * len(traversals), 4.6))
     axes = figure.subplots(2, len(traversals), squeeze=False)
@@ -156,13 +174,22 @@ def transformation_curves(explanation: Explanation) -> Figure:
 
 
 def write_explanation(explanation: Explanation, folder: Path, title: str) -> Path:
-    """explanation.html and its pictures as PNG files; returns the page."""
-    by_pass = maps_by_pass(explanation)
+    """Write explanation.html, and its pictures as PNG files.
+
+    Args:
+        explanation: What to show.
+        folder: Where to write the files.
+        title: Title of the page.
+
+    Returns:
+        The page.
+    """
+    by_pass = _maps_by_pass(explanation)
     drawings = {
         **({} if by_pass is None else {"routing by pass": by_pass}),
-        **{f"{layer} by channel": maps_by_channel(explanation, layer) for layer in explanation.layers},
-        "poses": class_poses(explanation),
-        "transformations": transformation_curves(explanation),
+        **{f"{layer} by channel": _maps_by_channel(explanation, layer) for layer in explanation.layers},
+        "poses": _class_poses(explanation),
+        "transformations": _transformation_curves(explanation),
     }
     for name, figure in drawings.items():
         save_figure(figure, folder / f"{name.replace(' ', '-')}.png")
@@ -172,12 +199,12 @@ def write_explanation(explanation: Explanation, folder: Path, title: str) -> Pat
     return target
 
 
-CAPTIONS = {
-    "routing by pass": "What the class takes from where, summed over channels, laid over the image: green is more than a "
-    "capsule's equal share, red is less. Every pass of the routing compares the votes with the class capsules of the pass before.",
-    "poses": "The pose of every class capsule, each on its own scale, which stands below it; the title gives its probability, the "
-    "frame marks the class explained here.",
-    "transformations": "The image is moved, turned, scaled and sheared. Above, the probability of the class and of its strongest "
+_CAPTIONS = {
+    "routing by pass": "Where the class takes its votes from, averaged over channels, over the image: green is more than an equal "
+    "share, red is less. Every pass of the routing compares the votes with the class capsules of the previous pass.",
+    "poses": "The pose of every class capsule, each on its own scale, given below it; the title gives its probability, and the frame "
+    "marks the class explained here.",
+    "transformations": "The image is shifted, rotated, scaled and sheared. Above, the probability of the class and of its strongest "
     "rival; below, the numbers of its pose, which in an equivariant network follow the image smoothly.",
 }
 
@@ -194,9 +221,9 @@ def _page(explanation: Explanation, drawings: dict[str, Figure], title: str) -> 
     picture = f"<img src='{as_png(_picture(explanation.image))}' alt='the image' style='border-radius:8px'>"
     sections = [section("The image, as the network sees it", picture)]
     for name, figure in drawings.items():
-        caption = CAPTIONS.get(
+        caption = _CAPTIONS.get(
             name,
-            "Every capsule channel by itself, in the last pass, in shares of what each would have if all had the same.",
+            "Every capsule channel by itself, in the last pass, relative to an equal share.",
         )
         body = f"<p class='soft small'>{caption}</p><div class='plot'>{as_svg(figure)}</div>"
         sections.append(section(name[0].upper() + name[1:], body))
@@ -211,13 +238,14 @@ def _equivariance(score: EquivarianceScore) -> str:
         for name, value in score.by_transformation.items()
     }
     return (
-        "<p class='soft small'>How much of what a transformation does to the poses is one linear map, the same for all images, "
-        "fitted to half of them and tested on the others: 1 is all of it, 0 no better than a pose that stays as it is. In the score of "
-        "all together, a transformation counts by how much it moves the poses.</p>" + table(rows)
+        "<p class='soft small'>How much of the effect of a transformation on the poses is one linear map, the same for all images, "
+        "fitted to half of them and tested on the others: 1 is all of it, 0 is no better than an unchanged pose. In the overall score, "
+        "a transformation counts by how much it moves the poses.</p>" + table(rows)
     )
 
 
 def _picture(image: Tensor) -> np.ndarray:
+    """The image as bytes, enlarged to at least SIDE pixels."""
     return grey_picture(image, max(1, -(-SIDE // image.shape[-1])))
 
 

@@ -12,21 +12,33 @@ from shortcaps.reporting.html import as_png
 
 
 def grey_picture(image: Tensor, scale: int) -> np.ndarray:
-    """An image (channels, height, width) in 0–1 as bytes, enlarged pixel by pixel; of a stereo pair the left one."""
+    """An image (channels, height, width) in 0–1 as bytes, enlarged by a whole factor; the left one of a stereo pair.
+
+    Returns:
+        (height · scale, width · scale), or with a third dimension of 3 for colour.
+    """
     pixels = (image.clamp(0, 1) * 255).round().to(torch.uint8).cpu()
     array = pixels.permute(1, 2, 0).numpy() if len(pixels) == 3 else pixels[0].numpy()
     return array.repeat(scale, 0).repeat(scale, 1)
 
 
 def heat_over(picture: np.ndarray, heat: Tensor) -> np.ndarray:
-    """A map (height, width), in which 1 is the mean, laid over a picture of any size."""
+    """A picture (height, width[, 3]) tinted by a map (h, w) of any size, in which 1 is the mean."""
     spread = torch.nn.functional.interpolate(heat[None, None].float(), size=picture.shape[:2], mode="bilinear")
-    return overlay(picture, spread[0, 0].cpu().numpy())
+    return _overlay(picture, spread[0, 0].cpu().numpy())
 
 
 def laid_over(model: CapsuleNetwork, images: Tensor, scale: int = 4) -> list[list[str]]:
-    """For each image, as data addresses: the image, and for each shortcut with more than one position what the winning
-    class took from where in the last pass, summed over channels."""
+    """Each image, and for each shortcut with several positions the map of the winning class over it, in the last pass.
+
+    Args:
+        model: A network with capsules.
+        images: (batch, channels, height, width) in 0–1.
+        scale: Factor of enlargement.
+
+    Returns:
+        For each image, data URLs of PNG pictures.
+    """
     found = routing_maps(model, images)
     result = []
     for n in range(len(images)):
@@ -36,8 +48,8 @@ def laid_over(model: CapsuleNetwork, images: Tensor, scale: int = 4) -> list[lis
     return result
 
 
-def overlay(picture: np.ndarray, heat: np.ndarray) -> np.ndarray:
-    """The picture tinted where the heat is above (green) or below (red) 1."""
+def _overlay(picture: np.ndarray, heat: np.ndarray) -> np.ndarray:
+    """The picture tinted green where the heat is above 1, and red where it is below."""
     grey = (picture if picture.ndim == 2 else picture.mean(2)).astype(float)[..., None] / 255
     strength = np.clip(np.log2(np.clip(heat, 1e-3, None)) / 1.5, -1, 1)[..., None]
     green, red = np.array([0.1, 0.85, 0.75]), np.array([0.9, 0.25, 0.3])

@@ -1,4 +1,4 @@
-"""Images moved, turned, scaled and sheared, and what becomes of probability and pose."""
+"""Images shifted, rotated, scaled and sheared, and what happens to probabilities and poses."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ UNITS = {
 
 
 def unchanged(name: str) -> float:
-    """The value at which a transformation leaves the image as it is."""
+    """The value at which a transformation does nothing."""
     return 1.0 if name == "scale" else 0.0
 
 
@@ -41,26 +41,32 @@ def transformed(
     shift_x: float = 0.0,
     shift_y: float = 0.0,
 ) -> Tensor:
-    """Images sheared, scaled, rotated about their centre and then shifted; what comes in from outside is black.
+    """Images sheared, scaled, rotated about their centre and then shifted; what enters from outside is black.
 
     Args:
         images: (batch, channels, height, width) in 0–1.
         rotation: Degrees, clockwise.
         scale: Above 1 is larger.
-        shear: How far a line moves to the side for each pixel that it lies lower.
+        shear: Shift to the right, in pixels, for each pixel further down.
         shift_x: Pixels to the right.
         shift_y: Pixels down.
+
+    Returns:
+        (batch, channels, height, width) in 0–1.
+
+    Raises:
+        ValueError: The scale is not above 0.
     """
     if scale <= 0:
-        raise ValueError(f"scale {scale} is not above 0")
+        raise ValueError(f"scale {scale} is too small: it must be above 0")
     height, width = images.shape[2:]
     angle = math.radians(rotation)
-    # Where a pixel of the picture goes; the sampling grid asks the other way round: where one comes from.
+    # Where a pixel goes; the sampling grid needs the inverse, where it comes from.
     turn = torch.tensor([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]], dtype=torch.float64)
     forward = turn @ torch.tensor([[scale, scale * shear], [0.0, scale]], dtype=torch.float64)
     back = torch.linalg.inv(forward)
     pixels = torch.tensor([width / 2, height / 2], dtype=torch.float64)
-    # The grid counts from -1 to 1 in both directions, whatever their lengths.
+    # The grid runs from -1 to 1 in both directions, whatever their lengths.
     matrix = back * pixels[None] / pixels[:, None]
     offset = -(back @ torch.tensor([shift_x, shift_y], dtype=torch.float64)) / pixels
     theta = torch.cat([matrix, offset[:, None]], 1).to(images)
@@ -73,8 +79,8 @@ class Traversal:
     """One image under one transformation.
 
     Attributes:
-        name: Of the transformation.
-        values: What it was set to.
+        name: Name of the transformation.
+        values: The values it took.
         images: (values, channels, height, width).
         activations: (values, classes), each in 0–1 by itself.
         poses: (values, classes, rows, cols).
@@ -100,7 +106,10 @@ def traverse(model: CapsuleNetwork, image: Tensor, name: str, values: tuple[floa
         model: A network with capsules.
         image: (channels, height, width) in 0–1.
         name: One of `TRANSFORMATIONS`.
-        values: What it is set to; None for the usual ones.
+        values: The values; None for those of `TRANSFORMATIONS`.
+
+    Raises:
+        ValueError: The transformation is unknown.
     """
     if name not in TRANSFORMATIONS:
         raise ValueError(f"unknown transformation {name!r}: choose one of {', '.join(TRANSFORMATIONS)}")
