@@ -13,20 +13,17 @@ import json
 import random
 import re
 import subprocess
-import sys
 import tempfile
 import time
 import zlib
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 from PIL import Image
+from serving import resident_megabytes, serving, write_section
 
-RUN = "mnist-baseline-fuzzy"
 PARTS = 5
 LUA = """
 wrk.method = "POST"
@@ -38,26 +35,6 @@ done = function(summary, latency, requests)
     summary.duration / 1e6, latency:percentile(50) / 1e3, latency:percentile(99) / 1e3))
 end
 """
-
-
-@contextmanager
-def serving(*options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A server in a process of its own, and its address."""
-    command = [sys.executable, "-m", "shortcaps", "serve", RUN, "--port", "0", *options]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        found = re.search(r"http://\S+", process.stdout.readline())
-        assert found, "the server says where it is"
-        yield process, found[0]
-    finally:
-        process.terminate()
-        process.wait()
-
-
-def resident_megabytes(process: subprocess.Popen[str]) -> float:
-    text = Path(f"/proc/{process.pid}/status").read_text()
-    return int(re.findall(r"VmRSS:\s+(\d+)", text)[0]) / 1024
 
 
 def load(address: str, clients: int, seconds: int, picture: Path) -> dict[str, float]:
@@ -143,7 +120,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=int, default=10)
     parser.add_argument("--uploads", type=int, default=10_000)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", type=Path, help="the record; its section 'throughput' is replaced")
     arguments = parser.parse_args()
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -153,11 +130,11 @@ def main() -> None:
             load(address, 8, 3, picture)  # warm
             found["load"] = [load(address, clients, arguments.seconds, picture) for clients in (1, 8, 64)]
             # What is loaded or grown once, by the first of its kind, shows in the first part; a leak would show in all.
-            memory, codes = [resident_megabytes(process)], Counter[int]()
+            memory, codes = [resident_megabytes(process.pid)], Counter[int]()
             started = time.perf_counter()
             for part in range(PARTS):
                 codes += asyncio.run(fuzz(address, arguments.uploads // PARTS, seed=part))
-                memory.append(resident_megabytes(process))
+                memory.append(resident_megabytes(process.pid))
             found["malformed"] = {
                 "uploads": sum(codes.values()),
                 "seconds": time.perf_counter() - started,
@@ -165,19 +142,19 @@ def main() -> None:
                 "memory_mb_before_and_after_each_fifth": memory,
                 "still_serving": httpx.get(f"{address}/healthz").json()["status"] == "ok",
             }
-        with serving("--queue", "16") as (process, address):
+        # wrk has one address for all its connections.
+        with serving("--queue", "16", "--connections-per-address", "300") as (process, address):
             load(address, 8, 3, picture)
-            before = resident_megabytes(process)
+            before = resident_megabytes(process.pid)
             found["past_the_limit"] = {
                 "queue": 16,
                 **load(address, 256, arguments.seconds, picture),
                 "memory_before_mb": before,
-                "memory_after_mb": resident_megabytes(process),
+                "memory_after_mb": resident_megabytes(process.pid),
             }
-    text = json.dumps(found, indent=2)
-    print(text)
+    print(json.dumps(found, indent=2))
     if arguments.json:
-        arguments.json.write_text(text + "\n")
+        write_section(arguments.json, "throughput", found)
     assert "500" not in found["malformed"]["answers"], "the server failed on a malformed upload"
 
 

@@ -47,6 +47,14 @@ def children(pid: int) -> list[int]:
     return found
 
 
+def is_running(pid: int) -> bool:
+    """Whether it does anything: who has ended may wait for its parent, or for init, to take notice."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 def write_section(file: Path, name: str, found: dict[str, Any]) -> None:
     """Put one section into a record that has others."""
     record = json.loads(file.read_text()) if file.exists() else {}

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from serving import children, descriptors, resident_megabytes, serving, write_section
+from serving import children, descriptors, is_running, resident_megabytes, serving, write_section
 
 CLIENTS = Path(__file__).with_name("soak_clients.py")
 QUIET_SECONDS = 20.0
@@ -92,7 +92,7 @@ def soak(minutes: float, rate: float, slow: int) -> dict[str, Any]:
             "shutdown": {
                 "exit_code": code,
                 "seconds": round(time.monotonic() - stopping, 2),
-                "processes_left": sum(Path(f"/proc/{pid}").exists() for pid in helpers),
+                "processes_left": sum(is_running(pid) for pid in helpers),
             },
         }
     return found

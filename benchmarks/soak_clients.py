@@ -145,6 +145,14 @@ async def malformed(port: int, seconds: float, rate: float) -> dict[str, Any]:
     }
 
 
+async def read_for_a_while(reader: asyncio.StreamReader) -> bool:
+    """Whether the connection is still there after a moment of listening."""
+    try:
+        return bool(await asyncio.wait_for(reader.read(1000), 0.05))
+    except TimeoutError:
+        return True
+
+
 def is_problem(body: bytes) -> bool:
     try:
         reason = json.loads(body)["error"]
@@ -182,15 +190,17 @@ async def slow(port: int, seconds: float, count: int) -> dict[str, Any]:
             elif kind != "silent":
                 writer.write(post if "body" in kind else get[:-4])
             while time.monotonic() < end:
-                if reader.at_eof() or writer.transport.is_closing():
+                if writer.transport.is_closing():
                     raise ConnectionResetError
                 if kind.startswith("drips"):
                     writer.write(b"a")
-                elif kind == "reads drop by drop":
+                elif kind in ("never reads", "reads drop by drop"):
+                    writer.write(get)  # by which it learns that the server has had enough
+                if kind == "reads drop by drop":
                     reader._transport.resume_reading()  # type: ignore[attr-defined]
                     await reader.read(10)
-                elif kind == "never reads":
-                    writer.write(get)
+                elif kind != "never reads" and not await read_for_a_while(reader):
+                    raise ConnectionResetError
                 await asyncio.sleep(0.5 + random.random())
         finally:
             writer.transport.abort()

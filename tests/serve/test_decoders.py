@@ -19,6 +19,7 @@ from shortcaps.data.decode import TooManyPixels
 from shortcaps.errors import DataError
 from shortcaps.inference.predict import Predictor
 from shortcaps.inference.prepare import Preparation
+from shortcaps.serve.decoder import Outcome
 from shortcaps.serve.decoders import Decoders, TooSlow
 from shortcaps.serve.fair_queue import FairQueue
 from shortcaps.serve.limits import Limits
@@ -77,8 +78,8 @@ def test_images_are_those_that_predict_sees_and_torch_is_not_loaded(preparation:
             for invert in (None, True, False):
                 image = await read(decoders, content, invert=invert, address="")
                 assert torch.equal(image, predictor.read(io.BytesIO(content), invert=invert))
-        for pid in (decoders.quick.process.pid, decoders.slow.process.pid):
-            assert "torch" not in Path(f"/proc/{pid}/maps").read_text()
+        for process in (*decoders.quick.processes, *decoders.slow.processes):
+            assert "torch" not in Path(f"/proc/{process.pid}/maps").read_text()
 
     with_decoders(check, preparation)
 
@@ -131,10 +132,12 @@ def test_what_takes_too_much_memory_is_a_broken_picture() -> None:
     with_decoders(check, limits=Limits(decoder_bytes=160_000_000))
 
 
-def test_a_decoder_that_crashes_costs_its_picture_and_is_replaced() -> None:
+def test_a_decoder_that_crashes_costs_its_picture_and_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shortcaps.serve.decoders.QUICK_PROCESSES", 1)
+
     async def check(decoders: Decoders) -> None:
         for everything in (False, True):
-            process = decoders.quick.process.pid or 0
+            process = decoders.quick.processes[0].pid or 0
             if everything:
                 os.killpg(process, signal.SIGSEGV)
             else:
@@ -146,12 +149,14 @@ def test_a_decoder_that_crashes_costs_its_picture_and_is_replaced() -> None:
     with_decoders(check)
 
 
-def test_stopping_does_not_wait_for_a_decoder_that_hangs() -> None:
+def test_stopping_does_not_wait_for_a_decoder_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shortcaps.serve.decoders.QUICK_PROCESSES", 1)
     pids: list[int] = []
 
     async def check(decoders: Decoders) -> None:
         for lane in (decoders.quick, decoders.slow):
-            pids.extend([lane.process.pid or 0, *children(lane.process.pid)])
+            for process in lane.processes:
+                pids.extend([process.pid or 0, *children(process.pid)])
         os.kill(pids[1], signal.SIGSTOP)
         stuck = asyncio.create_task(read(decoders, one(), invert=None, address="a"))
         await asyncio.sleep(0.1)
@@ -161,18 +166,54 @@ def test_stopping_does_not_wait_for_a_decoder_that_hangs() -> None:
         stuck.cancel()
 
     with_decoders(check)
-    for pid in pids:
-        # A child whose parent is gone may wait to be buried by init; it does nothing any more.
-        stat = Path(f"/proc/{pid}/stat")
-        assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
+    started = time.monotonic()
+    while any(is_running(pid) for pid in pids):
+        assert time.monotonic() - started < 2
+
+
+def is_running(pid: int) -> bool:
+    """A child whose parent is gone may wait to be buried by init; it does nothing any more."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def test_a_decoder_that_hangs_is_killed_and_its_picture_read_by_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shortcaps.serve.decoders.QUICK_PROCESSES", 1)
     monkeypatch.setattr("shortcaps.serve.decoders.QUICK_SECONDS", 0.02)
 
     async def check(decoders: Decoders) -> None:
-        os.kill(children(decoders.quick.process.pid)[0], signal.SIGSTOP)
+        os.kill(children(decoders.quick.processes[0].pid)[0], signal.SIGSTOP)
         await read(decoders, one(), invert=None, address="a")
+
+    with_decoders(check)
+
+
+def test_a_first_picture_is_as_quick_as_any() -> None:
+    """What a decoder loads once is loaded before it gets to work: or else a child's first picture would be too slow."""
+    contents = [encoded(Image.new("RGB", (64, 64)), kind) for kind in ("WEBP", "JPEG", "PNG")]
+
+    async def check(decoders: Decoders) -> None:
+        for content in (*contents, b"no picture"):
+            for process in decoders.quick.processes:
+                os.kill(children(process.pid)[0], signal.SIGKILL)
+                await process.ask(b"", seconds=1, wall_seconds=1, invert=None)  # this one crashes
+                outcome, _ = await process.ask(content, seconds=0.02, wall_seconds=1, invert=None)
+                assert outcome == (Outcome.BROKEN if content == b"no picture" else Outcome.IMAGE)
+
+    with_decoders(check)
+
+
+def test_who_sends_what_takes_long_is_quick_only_with_what_is_smaller() -> None:
+    async def check(decoders: Decoders) -> None:
+        slow = endless_jpeg()
+        assert await decoders.quick_image(slow, invert=None, address="a") is None
+        started = time.monotonic()
+        for _ in range(50):
+            assert await decoders.quick_image(slow[: len(slow) // 2], invert=None, address="a") is None
+        assert time.monotonic() - started < 0.1  # nobody has looked at them
+        assert await decoders.quick_image(one(), invert=None, address="a") is not None
 
     with_decoders(check)
 

@@ -82,14 +82,19 @@ def create_app(predictor: Predictor, limits: Limits | None = None, access: Acces
     app.add_middleware(Guard, path="/predict", queue=service.queue, access=access or Access(), metrics=service.metrics)
     _say_why(app, service)
 
+    about_text = json.dumps(about).replace("<", "\\u003c")
+    pages = {
+        "/": HTMLResponse(PAGE.read_text("utf-8").replace("/*ABOUT*/ {}", about_text)),
+        "/docs": HTMLResponse(DOCS.read_text("utf-8")),
+    }
+
     @app.get("/", include_in_schema=False)
     async def page() -> HTMLResponse:
-        text = json.dumps(about).replace("<", "\\u003c")
-        return HTMLResponse(PAGE.read_text("utf-8").replace("/*ABOUT*/ {}", text))
+        return pages["/"]
 
     @app.get("/docs", include_in_schema=False)
     async def docs() -> HTMLResponse:
-        return HTMLResponse(DOCS.read_text("utf-8"))
+        return pages["/docs"]
 
     @app.get("/healthz")
     async def health() -> dict[str, Any]:

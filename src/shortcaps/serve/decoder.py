@@ -51,14 +51,12 @@ def main() -> None:
     """Keep a child at work until there is no more work."""
     settings = json.loads(sys.argv[1])
     _import_without_torch()
-    from PIL import Image
-
     from shortcaps.inference.pixels import PixelPreparation
 
-    Image.preinit()
     max_pixels, max_memory, niceness = (settings.pop(name) for name in ("max_pixels", "max_memory", "niceness"))
     formats = tuple(settings.pop("formats"))
     preparation = PixelPreparation(tuple(settings.pop("stored_size")), tuple(settings.pop("image_size")), **settings)
+    _warm_up(preparation, formats)
     os.nice(niceness)
     gc.freeze()  # what the child does not touch stays shared with this process
     while True:
@@ -82,6 +80,17 @@ def _import_without_torch() -> None:
         bare = ModuleType(name)
         bare.__path__ = [str(folder)]
         sys.modules[name] = bare
+
+
+def _warm_up(preparation: PixelPreparation, formats: tuple[str, ...]) -> None:
+    """Load whatever a first picture of each kind loads, once for all children and at nobody's cost."""
+    from PIL import Image
+
+    Image.init()  # or else each child does so at the first thing that is no picture, which takes longer than a picture may
+    for kind in formats:
+        stream = io.BytesIO()
+        Image.linear_gradient("L").convert("RGB").save(stream, kind)
+        _image(preparation, stream.getvalue(), None, formats=formats)
 
 
 def _limit(max_memory: int) -> None:

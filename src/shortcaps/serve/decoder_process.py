@@ -20,7 +20,7 @@ START_SECONDS = 30.0
 
 
 class DecoderProcess:
-    """Runs `decoder.py` in a session of its own, so that Ctrl-C in a terminal is not for it and one signal ends all of it."""
+    """Runs `decoder.py` in a process group of its own: Ctrl-C in a terminal is not for it, and one signal ends all of it."""
 
     def __init__(self, settings: str, image_bytes: int) -> None:
         """
@@ -31,6 +31,7 @@ class DecoderProcess:
         self.settings, self.image_bytes = settings, image_bytes
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
+        self._has_answered = False
 
     @property
     def pid(self) -> int | None:
@@ -52,12 +53,12 @@ class DecoderProcess:
                     stdout=theirs.fileno(),
                     stderr=subprocess.DEVNULL,
                     env=environment,
-                    start_new_session=True,
+                    process_group=0,
                 )
             except OSError:
                 ours.close()
                 raise
-        self._socket = ours
+        self._socket, self._has_answered = ours, False
 
     def kill(self) -> None:
         """End it, with its child, whatever they are doing."""
@@ -86,8 +87,9 @@ class DecoderProcess:
         """
         if self._socket is None:
             self.start()
-            wall_seconds += START_SECONDS
         assert self._socket is not None
+        if not self._has_answered:
+            wall_seconds += START_SECONDS
         loop = asyncio.get_running_loop()
         done = False
         try:
@@ -101,7 +103,7 @@ class DecoderProcess:
                     return Outcome.CRASHED, b""
                 result = await self._receive(length)
                 # After a crash nobody knows what of the request is still unread.
-                done = outcome != Outcome.CRASHED
+                self._has_answered = done = outcome != Outcome.CRASHED
                 return Outcome(outcome), result
         except TimeoutError:
             return Outcome.TOO_SLOW, b""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
 from dataclasses import dataclass
@@ -21,10 +22,14 @@ from shortcaps.serve.limits import Limits
 
 FORMATS = ("PNG", "JPEG", "WEBP")
 """What browsers and cameras write. Each further format is a further decoder that strangers can reach."""
+QUICK_PROCESSES = 2
+"""So that one picture that takes its time keeps nobody waiting."""
 QUICK_SECONDS = 0.1
-"""Processor time in the quick lane: ten times what a photograph of a megapixel takes."""
-SLOW_ADDRESS_SECONDS = 10.0
-"""Who has sent a picture that took longer is kept out of the quick lane for so long."""
+"""Processor time in the quick lane: several times what a photograph of a megapixel takes."""
+SLOW_ADDRESS_SECONDS = 30.0
+"""For so long, what an address sends goes to the slow lane at once if it is like what took long: a quarter as large, or more. Its
+drawings stay quick while its photographs are not; and who seeks the limit finds himself in the slow lane after a few tries."""
+SLOW_SHARE = 4
 EMPTY = (
     b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01\x08\0\0\0\0:~\x9bU"
     b"\0\0\0\nIDATx\x9cc`\0\0\0\x02\0\x01H\xaf\xa4q\0\0\0\0IEND\xaeB`\x82"
@@ -40,35 +45,46 @@ class Job:
 
 
 class Lane:
-    """A decoder process with its queue, in which addresses take turns."""
+    """Decoder processes with a queue, in which addresses take turns."""
 
-    def __init__(self, process: DecoderProcess, *, seconds: float, wall_seconds: float) -> None:
-        self.process, self.seconds, self.wall_seconds = process, seconds, wall_seconds
+    def __init__(self, processes: list[DecoderProcess], *, seconds: float, wall_seconds: float) -> None:
+        self.processes, self.seconds, self.wall_seconds = processes, seconds, wall_seconds
         self._queue: FairQueue[Job] = FairQueue()
-        self._worker: asyncio.Task[None] | None = None
+        self._workers: list[asyncio.Task[None]] = []
 
-    def start(self) -> None:
-        self._worker = asyncio.create_task(self._work())
+    async def start(self) -> None:
+        """Raises RunFault where the decoders do not work."""
+        await asyncio.gather(*(self._try_out(process) for process in self.processes))
+        self._workers = [asyncio.create_task(self._work(process)) for process in self.processes]
+
+    async def _try_out(self, process: DecoderProcess) -> None:
+        try:
+            outcome, reason = await process.ask(EMPTY, seconds=1, wall_seconds=1, invert=None)
+        except OSError as error:
+            raise RunFault(f"no decoder can be started: {error.strerror}") from error
+        if outcome != Outcome.IMAGE:
+            raise RunFault(f"the decoders do not work here: {outcome.name.lower()} {reason.decode(errors='replace')}")
 
     async def stop(self) -> None:
         """At once: what is being decoded is not waited for."""
-        if self._worker is not None:
-            self._worker.cancel()
-            await asyncio.gather(self._worker, return_exceptions=True)
-        self.process.kill()
+        for worker in self._workers:
+            worker.cancel()
+        await asyncio.gather(*self._workers, return_exceptions=True)
+        for process in self.processes:
+            process.kill()
 
     async def decode(self, content: bytes, invert: bool | None, address: str) -> tuple[Outcome, bytes]:
         done: asyncio.Future[tuple[Outcome, bytes]] = asyncio.get_running_loop().create_future()
         self._queue.put(address, Job(content, invert, done))
         return await done
 
-    async def _work(self) -> None:
+    async def _work(self, process: DecoderProcess) -> None:
         while True:
             job = await self._queue.get()
             if job.done.done():  # who asked has given up
                 continue
             try:
-                result = await self.process.ask(
+                result = await process.ask(
                     job.content, seconds=self.seconds, wall_seconds=self.wall_seconds, invert=job.invert
                 )
             except OSError as error:
@@ -77,6 +93,9 @@ class Lane:
                 continue
             if not job.done.done():
                 job.done.set_result(result)
+            if process.pid is None:  # it had to be killed; the next picture is not to wait for another to start
+                with contextlib.suppress(OSError):
+                    process.start()
 
 
 class Decoders:
@@ -87,9 +106,10 @@ class Decoders:
         self.shape = (preparation.channels, *preparation.image_size)
         # In the quick lane a picture only has to show that it is quick; what is not gets its time in the other one, which
         # gives way to the network.
-        self.quick = Lane(self._process(0), seconds=QUICK_SECONDS, wall_seconds=20 * QUICK_SECONDS)
-        self.slow = Lane(self._process(10), seconds=limits.decode_seconds, wall_seconds=3 * limits.decode_seconds)
-        self._slow_until: dict[str, float] = {}
+        quick = [self._process(0) for _ in range(QUICK_PROCESSES)]
+        self.quick = Lane(quick, seconds=QUICK_SECONDS, wall_seconds=20 * QUICK_SECONDS)
+        self.slow = Lane([self._process(10)], seconds=limits.decode_seconds, wall_seconds=3 * limits.decode_seconds)
+        self._slow: dict[str, tuple[float, int]] = {}  # until when, and from how many bytes on, by address
 
     def _process(self, niceness: int) -> DecoderProcess:
         preparation = self.preparation
@@ -108,16 +128,11 @@ class Decoders:
 
     async def start(self) -> None:
         """Raises RunFault where the decoders do not work."""
-        for lane in (self.quick, self.slow):
-            lane.start()
-        for outcome, reason in await asyncio.gather(
-            *(lane.decode(EMPTY, None, "") for lane in (self.quick, self.slow))
-        ):
-            if outcome != Outcome.IMAGE:
-                await self.stop()
-                raise RunFault(
-                    f"the decoders do not work here: {outcome.name.lower()} {reason.decode(errors='replace')}"
-                )
+        try:
+            await asyncio.gather(self.quick.start(), self.slow.start())
+        except RunFault:
+            await self.stop()
+            raise
 
     async def stop(self) -> None:
         """Kill them all."""
@@ -137,12 +152,12 @@ class Decoders:
             RunFault: There is no decoder.
         """
         now = time.monotonic()
-        self._slow_until = {who: until for who, until in self._slow_until.items() if until > now}
-        if address in self._slow_until:
+        self._slow = {who: (until, size) for who, (until, size) in self._slow.items() if until > now}
+        if address in self._slow and len(content) >= self._slow[address][1]:
             return None
         outcome, result = await self.quick.decode(content, invert, address)
         if outcome == Outcome.TOO_SLOW:
-            self._slow_until[address] = time.monotonic() + SLOW_ADDRESS_SECONDS
+            self._slow[address] = (time.monotonic() + SLOW_ADDRESS_SECONDS, len(content) // SLOW_SHARE)
             return None
         return self._tensor(outcome, result)
 

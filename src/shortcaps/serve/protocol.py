@@ -22,6 +22,8 @@ LINGER_SECONDS = 1.0
 """Who is turned away may take so long to read why. Closing at once would reset the connection, and lose the answer."""
 MAX_LINGERING = 64
 """Of more that are turned away at one time, the connection is dropped without a word."""
+PIPELINE_SECONDS = 0.02
+"""Between an answer and a request that was sent without waiting for it."""
 SEND_BUFFER = 65_536
 """Bytes of answers that the kernel keeps of a connection."""
 BODY_GRACE_SECONDS = 2.0
@@ -104,6 +106,13 @@ class LimitedProtocol(H11Protocol):
         except OSError:  # the client has gone already
             self.transport.abort()
         self.flow.resume_reading()  # until they close, so that what they still send does not reset the connection
+
+    def on_response_complete(self) -> None:
+        # Browsers do not pipeline; who does waits a moment between requests, so that one connection is no faster than others.
+        if self.conn.trailing_data[0]:
+            self.loop.call_later(PIPELINE_SECONDS, super().on_response_complete)
+        else:
+            super().on_response_complete()
 
     def shutdown(self) -> None:
         try:

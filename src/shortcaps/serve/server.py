@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
 import signal
 import socket
 from types import FrameType
 
+import torch
 import uvicorn
 from fastapi import FastAPI
 
@@ -25,6 +27,10 @@ def run_server(app: FastAPI, listener: socket.socket) -> None:
         listener: Bound, and listening.
     """
     service: Service = app.state.service
+    if "OMP_NUM_THREADS" not in os.environ:
+        # One core is for decoding and talking: threads of the network that wait for each other while something else has a core
+        # made answers take twenty times as long.
+        torch.set_num_threads(max(1, torch.get_num_threads() - 1))
     config = ServiceConfig(
         app,
         http=LimitedProtocol,

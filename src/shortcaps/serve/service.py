@@ -19,8 +19,8 @@ from shortcaps.serve.refusals import Refused, busy
 from shortcaps.serve.schema import Answer
 from shortcaps.serve.shares import Shares
 
-SLOW_PLACES = 8
-"""Pictures that may wait because they take long: as many as can be decoded before their time is up."""
+SLOW_PLACES = 16
+"""Pictures that may wait because they take long: as many photographs as can be decoded before their time is up."""
 
 
 class Service:
@@ -30,7 +30,7 @@ class Service:
         self.predictor, self.limits = predictor, limits
         self.metrics = Metrics()
         self.queue = Shares(limits.queue, max(1, limits.queue // 2))
-        self.slow_queue = Shares(SLOW_PLACES, SLOW_PLACES // 4)
+        self.slow_queue = Shares(SLOW_PLACES, SLOW_PLACES // 2)
         self.uploads = Shares(limits.upload_bytes, max(limits.body_bytes, limits.upload_bytes // 4))
         self.connections = Shares(limits.connections, limits.connections_per_address)
         self.decoders = Decoders(predictor.preparation, limits)
