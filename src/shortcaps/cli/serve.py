@@ -51,6 +51,7 @@ def serve_command(
     access_log: Annotated[bool, typer.Option(help="Print a line of JSON for each request.")] = False,
     plugin: PLUGIN = None,
 ) -> None:
+    """Run `shortcaps serve`."""
     from shortcaps.allocator import keep_freed_memory
     from shortcaps.inference.predict import Predictor
     from shortcaps.serve import Access, create_app

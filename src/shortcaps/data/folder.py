@@ -58,6 +58,7 @@ def find_split(root: Path, split: str) -> Path | None:
 
 
 def check_classes(root: Path, classes: dict[str, list[Path]]) -> None:
+    """Raise DataError where a folder has fewer than two classes, or one without images."""
     if not classes:
         raise DataError(f"{root} has no class folders: put the images of each class into a folder named after it")
     if len(classes) == 1:

@@ -172,4 +172,5 @@ class CapsuleHead(nn.Module):
         return maps
 
     def extra_repr(self) -> str:
+        """What `print` says of it: capsules, classes, passes and routing."""
         return f"{self.channels} capsules of {self.pose}x{self.pose} → {self.classes}, passes={self.passes}, routing={self.routing}"
