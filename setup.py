@@ -6,6 +6,7 @@ import os
 import platform
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -46,10 +47,14 @@ class BuildNative(build_ext):
         jobs = [("dispatch", KERNELS / "dispatch.cpp", [f'-DSHORTCAPS_SOURCE="{source_digest()}"'])]
         for variant, flags in VARIANTS.items():
             jobs += [(f"{variant}_{s}", KERNELS / s, [f"-DVARIANT={variant}", *flags]) for s in SOURCES]
-        objects = []
-        for name, source, flags in jobs:
-            objects.append(str(scratch / f"{name}.o"))
-            self.spawn([*compiler, *FLAGS, *openmp, *flags, "-c", str(source), "-o", objects[-1]])
+        objects = [str(scratch / f"{name}.o") for name, _, _ in jobs]
+
+        def compile_one(job: tuple[str, Path, list[str]], target: str) -> None:
+            _, source, flags = job
+            self.spawn([*compiler, *FLAGS, *openmp, *flags, "-c", str(source), "-o", target])
+
+        with ThreadPoolExecutor(os.cpu_count()) as compilers:
+            list(compilers.map(compile_one, jobs, objects))
         target = Path(self.get_ext_fullpath(ext.name))
         target.parent.mkdir(parents=True, exist_ok=True)
         # Under a temporary name first: a library that is in use must not change under its user.
@@ -68,7 +73,12 @@ class BuildNative(build_ext):
             return True
 
 
+# A user without a compiler, or with one we do not know, gets the package without kernels. Developers want to know that theirs do not compile.
+IS_OPTIONAL = os.environ.get("SHORTCAPS_REQUIRE_NATIVE", "0") in ("", "0")
+
 setup(
-    ext_modules=[Extension("shortcaps.kernels._native", sources=[str(KERNELS / s) for s in SOURCES], optional=True)],
+    ext_modules=[
+        Extension("shortcaps.kernels._native", sources=[str(KERNELS / s) for s in SOURCES], optional=IS_OPTIONAL)
+    ],
     cmdclass={"build_ext": BuildNative},
 )

@@ -50,7 +50,8 @@ class Registry(Mapping[str, Part], Generic[Part]):
         place = str(getattr(definition, "__module__", "shortcaps")), getattr(definition, "__qualname__", None)
         # Running a notebook cell again defines the same part again; anything else would hide what others rely on.
         if name in self._parts and (place[1] is None or self._places[name] != place):
-            raise ValueError(f"there is already a {self.kind} called {name!r}: choose another name")
+            owner = self.origin(name) or "shortcaps itself"
+            raise ValueError(f"there is already a {self.kind} called {name!r}, from {owner}: choose another name")
         self._parts[name], self._places[name] = part, place
         self._plugins[name] = current_plugin()
         return part
