@@ -88,7 +88,9 @@ def test_a_name_is_not_given_twice_but_a_definition_may_run_again() -> None:
     things.register("a", first)
     things.register("a", again)  # a notebook's cell that runs once more
     assert things["a"] is again
-    with pytest.raises(ValueError, match=r"there is already a thing called 'a', from tests\.test_registry: choose another name"):
+    with pytest.raises(
+        ValueError, match=r"there is already a thing called 'a', from tests\.test_registry: choose another name"
+    ):
         things.register("a", dict)
     with pytest.raises(ValueError, match="there is already a routing called 'fuzzy', from shortcaps itself: choose"):
 

@@ -89,9 +89,25 @@ def test_paired_json_and_the_report_are_made_by_one_command(tmp_path: Path) -> N
     assert "99.00" in report
 
 
-def test_missing_answers_are_named(tmp_path: Path) -> None:
+def test_runs_without_stored_answers_are_not_compared(tmp_path: Path) -> None:
     made = record(tmp_path, "compact-23k", 10, 0)
     record(tmp_path, "compact-23k-plain", 100, 0)
     (tmp_path / made.answers_name).unlink()
-    with pytest.raises(RunError, match=f"{made.answers_name} cannot be read"):
-        write_compact(read_records(tmp_path), tmp_path)
+    assert compare(read_records(tmp_path), tmp_path) == []
+    write_compact(read_records(tmp_path), tmp_path)
+    assert json.loads((tmp_path / "paired.json").read_text()) == []
+
+
+def test_answers_to_other_images_are_refused(tmp_path: Path) -> None:
+    record(tmp_path, "compact-23k", 10, 0)
+    made = record(tmp_path, "compact-23k-plain", 100, 0)
+    labels = torch.zeros(IMAGES, dtype=torch.int64)
+    StoredAnswers(labels, labels).write(tmp_path / made.answers_name)
+    with pytest.raises(RunError, match=f"{made.answers_name} does not hold answers to the images of"):
+        compare(read_records(tmp_path), tmp_path)
+
+
+def test_runs_by_different_recipes_are_not_compared(tmp_path: Path) -> None:
+    record(tmp_path, "compact-23k", 10, 0)
+    record(tmp_path, "compact-23k-plain", 100, 0, recipe="compact")
+    assert compare(read_records(tmp_path), tmp_path) == []

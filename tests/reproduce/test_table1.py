@@ -273,12 +273,12 @@ def test_the_report_sets_paper_and_ours_side_by_side_and_marks_what_is_not_the_s
 def test_only_what_was_trained_and_tested_alike_is_compared(tmp_path: Path) -> None:
     plain, capsules = Cell("cnn-23k", None, None, "mnist"), made_up(FUZZY, 0.98)
     unlike = [capsules, made_up(plain, 0.9, epochs=1)]
-    assert not any("cnn-23k" in sentence for sentence in sentences(unlike))
+    assert not any("cnn-23k" in sentence for sentence in sentences(unlike, Path()))
     alike = [capsules, made_up(plain, 0.97), made_up(Cell("baseline", "shortcut", "em", "mnist"), 0.97)]
     assert (
         "On MNIST, against cnn-23k (97.00, 1 parameters, one seed) by the same recipe and protocol, the baseline network with shortcut (1 "
         "parameters): em (one seed) is as good; fuzzy (one seed) is 1.00 points better, more than the noise of 0.57."
-    ) in sentences(alike)
+    ) in sentences(alike, Path())
 
 
 def test_noise_is_that_of_the_images_and_of_the_seeds() -> None:
@@ -314,7 +314,7 @@ def test_a_figure_equal_to_the_papers_is_not_below_it() -> None:
     assert dynamic.published == 99.04
     assert any(
         "In 1 of the 1 tested on the published images our mean is at least" in sentence
-        for sentence in sentences([made_up(dynamic, 0.9904)])
+        for sentence in sentences([made_up(dynamic, 0.9904)], Path())
     )
 
 

@@ -10,10 +10,9 @@ from statistics import mean, stdev
 from shortcaps.data import DATASETS
 from shortcaps.files import write_json
 from shortcaps.models import list_models
-from shortcaps.reporting.answers import StoredAnswers
-from shortcaps.reporting.paired import Answers, paired_difference
 from shortcaps.reporting.tables import Grid, write_report
 from shortcaps.reproduce.cells import Cell
+from shortcaps.reproduce.pairs import pair_runs
 from shortcaps.reproduce.records import Record
 
 DATA = ("mnist", "affnist", "fashion-mnist", "cifar10")
@@ -82,41 +81,21 @@ def compare(records: Sequence[Record], folder: Path) -> list[Comparison]:
     for network in list_models("compact-*", kind="capsules"):
         for dataset in dict.fromkeys(record.values["dataset"] for record in records):
             for opponent in opponents(network):
-                ours, theirs = (_runs(records, name, dataset) for name in (network, opponent))
-                seeds = sorted(ours.keys() & theirs.keys())
-                if not seeds:
-                    continue
-                ours_right, theirs_right = ([_answers(runs[seed], folder) for seed in seeds] for runs in (ours, theirs))
-                originals = ours_right[0].originals
-                first = Answers.of([answers.right for answers in ours_right], originals)
-                second = Answers.of([answers.right for answers in theirs_right], originals)
-                result = paired_difference(first, second)
-                found.append(
-                    Comparison(
-                        network,
-                        opponent,
-                        dataset,
-                        float(first.accuracies.mean()),
-                        float(second.accuracies.mean()),
-                        result.difference,
-                        result.interval,
-                        len(seeds),
-                    )
-                )
+                pair = pair_runs(_runs(records, network, dataset), _runs(records, opponent, dataset), folder)
+                if pair is not None:
+                    difference, interval = pair.result.difference, pair.result.interval
+                    accuracies = pair.accuracy, pair.other_accuracy
+                    found.append(Comparison(network, opponent, dataset, *accuracies, difference, interval, pair.seeds))
     return found
 
 
-def _runs(records: Iterable[Record], network: str, dataset: str) -> dict[int, Record]:
-    """By seed, the runs of a network that were not cut short."""
-    return {
-        record.values["seed"]: record
+def _runs(records: Iterable[Record], network: str, dataset: str) -> list[Record]:
+    """The runs of a network that were not cut short."""
+    return [
+        record
         for record in records
         if (record.values["network"], record.values["dataset"]) == (network, dataset) and not record.trial
-    }
-
-
-def _answers(record: Record, folder: Path) -> StoredAnswers:
-    return StoredAnswers.read(folder / record.answers_name)
+    ]
 
 
 def accuracy_grid(records: Sequence[Record]) -> Grid:
@@ -127,7 +106,7 @@ def accuracy_grid(records: Sequence[Record]) -> Grid:
     for network in networks:
         cells, sizes = [], set()
         for dataset in datasets:
-            runs = list(_runs(records, network, dataset).values())
+            runs = _runs(records, network, dataset)
             sizes |= {run.values["parameters"] for run in runs}
             accuracies = [100 * run.accuracy for run in runs]
             spread = f" ± {stdev(accuracies):.2f} ({len(runs)} seeds)" if len(runs) > 1 else ""

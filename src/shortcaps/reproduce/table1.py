@@ -15,7 +15,9 @@ from shortcaps.reporting.intervals import student
 from shortcaps.reporting.tables import Grid, write_report
 from shortcaps.reproduce import published
 from shortcaps.reproduce.cells import COMPARED, PAPER_CELLS, Cell, columns
+from shortcaps.reproduce.pairs import pair_runs
 from shortcaps.reproduce.records import Record
+from shortcaps.reproduce.shortcuts import shortcut_sentences
 
 REGENERATED, SHORTENED, TRIAL, LEAKY = "ʳ", "ˢ", "ᵗ", "ᵖ"
 TITLE = "Table 1: test accuracy in %, the paper's and ours"
@@ -128,8 +130,13 @@ def parameters(network: str, routing: str | None = None) -> int:
     return sum(parameter.numel() for parameter in create_model(network, **settings).parameters())
 
 
-def sentences(records: Sequence[Record]) -> Iterator[str]:
-    """What the records say, computed from them."""
+def sentences(records: Sequence[Record], folder: Path) -> Iterator[str]:
+    """What the records say, computed from them.
+
+    Args:
+        records: All there are.
+        folder: Where the answers of the newer ones lie, from which paired differences are computed.
+    """
     run = {cell: found for cell in PAPER_CELLS if (found := ours(records, cell)).records}
     yield f"{len(run)} of the paper's {len(PAPER_CELLS)} cells were run; an empty cell was not."
     if run:
@@ -139,6 +146,7 @@ def sentences(records: Sequence[Record]) -> Iterator[str]:
             f"{alike or 'None'} of the {len(run)} {'was' if alike < 2 else 'were'} trained by the paper's recipe and protocol for its "
             f"{published.EPOCHS} epochs and tested on the published set: otherwise what can be reached is compared, not the same training."
         )
+    yield from shortcut_sentences(records, folder, folder.parent / "table2" / "table2.json")
     for plain_name, network in (("cnn-23k", "baseline"), ("cnn-68k", "expanded")):
         for dataset in columns():
             plain = ours(records, Cell(plain_name, None, None, dataset))
@@ -150,7 +158,7 @@ def sentences(records: Sequence[Record]) -> Iterator[str]:
                 and found.records[0].conditions == plain.records[0].conditions
             }
             if capsules:
-                yield _comparison(dataset, network, capsules, plain_name, plain)
+                yield _comparison(dataset, network, capsules, plain_name, plain, folder)
 
 
 def _beside_the_paper(run: dict[Cell, Ours]) -> Iterator[str]:
@@ -162,13 +170,19 @@ def _beside_the_paper(run: dict[Cell, Ours]) -> Iterator[str]:
             yield f"In {reached} of the {len(tested)} tested on {images} our mean is at least the paper's figure."
 
 
-def _comparison(dataset: str, network: str, capsules: dict[str, Ours], plain_name: str, plain: Ours) -> str:
+def _comparison(
+    dataset: str, network: str, capsules: dict[str, Ours], plain_name: str, plain: Ours, folder: Path
+) -> str:
     """Every routing, not the best of them: that would be a choice made on the test."""
     parts = []
     for routing, found in capsules.items():
         difference = found.mean - plain.mean
         noise = math.hypot(found.noise, plain.noise)
-        if abs(difference) < 0.005:
+        pair = pair_runs(found.records, plain.records, folder)
+        if pair is not None:
+            low, high = (100 * bound for bound in pair.result.interval)
+            how = f"{pair.result.verdict}, {100 * pair.result.difference:+.2f} points, paired 95 % interval {low:+.2f} to {high:+.2f}"
+        elif abs(difference) < 0.005:
             how = "as good"
         else:
             how = f"{abs(difference):.2f} points {'better' if difference > 0 else 'worse'}"
@@ -309,6 +323,6 @@ def write_table1(records: Sequence[Record], folder: Path) -> tuple[Path, Path]:
         title=TITLE,
         command="shortcaps reproduce table1 --report-only",
         notes=notes(records),
-        sentences=list(sentences(records)),
+        sentences=list(sentences(records, folder)),
         parts=parts,
     )
