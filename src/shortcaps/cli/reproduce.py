@@ -31,6 +31,10 @@ Seeds = Annotated[int, typer.Option(help="Number of runs of each cell, with seed
 Devices = Annotated[int, typer.Option(help="Number of cells to train at the same time, each on a device.", min=1)]
 Runs = Annotated[Path, typer.Option(help="Folder of the training runs.")]
 ReportOnly = Annotated[bool, typer.Option("--report-only", help="Train nothing, only rewrite the report.")]
+Readme = Annotated[
+    Path | None,
+    typer.Option(help="A page whose table is made anew from the records, e.g. README.md.", show_default=False),
+]
 RecordsAsJson = Annotated[bool, typer.Option("--json", help="Print the records as JSON.")]
 
 
@@ -68,6 +72,7 @@ def table1_command(
     out: Out = Path("results/table1"),
     runs: Runs = Path("runs/table1"),
     report_only: ReportOnly = False,
+    readme: Readme = None,
     as_json: RecordsAsJson = False,
     plugin: PLUGIN = None,
     *,
@@ -76,11 +81,15 @@ def table1_command(
     """Run `shortcaps reproduce table1`."""
     from shortcaps.reproduce.cells import PAPER_CELLS, all_cells, choose_cells
     from shortcaps.reproduce.grid import plan_jobs
+    from shortcaps.reproduce.readme import table1_lines, update_page
+    from shortcaps.reproduce.records import read_records
     from shortcaps.reproduce.table1 import write_table1
 
     chosen = list(PAPER_CELLS) if cells is None else choose_cells(cells, all_cells())
     jobs = [] if report_only else plan_jobs(chosen, runs, seeds=seeds, **settings)
     _run_and_report(jobs, out, devices, write_table1, as_json)
+    if readme is not None:
+        update_page(readme, "table1", table1_lines(read_records(out), out))
 
 
 @reproduce.command(
@@ -105,6 +114,7 @@ def compact_command(
     out: Out = Path("results/compact"),
     runs: Runs = Path("runs/compact"),
     report_only: ReportOnly = False,
+    readme: Readme = None,
     as_json: RecordsAsJson = False,
     plugin: PLUGIN = None,
     *,
@@ -112,13 +122,17 @@ def compact_command(
 ) -> None:
     """Run `shortcaps reproduce compact`."""
     from shortcaps.reproduce.cells import choose_cells
-    from shortcaps.reproduce.compact import compact_cells, write_compact
+    from shortcaps.reproduce.compact import compact_cells, compare, write_compact
     from shortcaps.reproduce.grid import plan_jobs
+    from shortcaps.reproduce.readme import compact_lines, update_page
+    from shortcaps.reproduce.records import read_records
 
     chosen = compact_cells() if cells is None else choose_cells(cells, compact_cells())
     # The same recipe for all, also for networks that have another of their own.
     jobs = [] if report_only else plan_jobs(chosen, runs, seeds=seeds, **{"recipe": "compact", **settings})
     _run_and_report(jobs, out, devices, write_compact, as_json)
+    if readme is not None:
+        update_page(readme, "compact", compact_lines(compare(read_records(out), out)))
 
 
 def _run_and_report(

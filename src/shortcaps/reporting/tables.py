@@ -12,7 +12,7 @@ Grid = list[list[str]]
 """Rows of cells; the first row is the header."""
 
 
-def _markdown_table(grid: Grid) -> list[str]:
+def markdown_table(grid: Grid) -> list[str]:
     """The lines of a Markdown table."""
     header, *rows = grid
     return [f"| {' | '.join(row)} |" for row in (header, ["---"] * len(header), *rows)]
@@ -62,7 +62,7 @@ def write_report(
     lines += [*(f"- {sentence}" for sentence in sentences), ""]
     body = section("What was found", "".join(f"<p>{html.escape(sentence)}</p>" for sentence in sentences))
     for heading, part in parts:
-        lines += [f"## {heading}", "", *(_markdown_table(part) if isinstance(part, list) else [part]), ""]
+        lines += [f"## {heading}", "", *(markdown_table(part) if isinstance(part, list) else [part]), ""]
         body += section(heading, _html_table(part) if isinstance(part, list) else f"<p>{html.escape(part)}</p>")
     for heading, svg in (pictures or {}).items():
         lines += [f"![{heading}]({name}.png)", ""]

@@ -1,0 +1,43 @@
+"""The README's tables are those of the records: whoever adds a record, or types a figure, is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shortcaps.errors import RunError
+from shortcaps.reproduce.compact import compare
+from shortcaps.reproduce.readme import compact_lines, replace_block, table1_lines, update_page
+from shortcaps.reproduce.records import read_records
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "results"
+
+
+def test_the_table_of_the_paper_is_made_from_the_records() -> None:
+    text = (ROOT / "README.md").read_text()
+    lines = table1_lines(read_records(RESULTS / "table1"), RESULTS / "table1")
+    assert replace_block(text, "table1", lines) == text, (
+        "stale: run `shortcaps reproduce table1 --report-only --readme README.md`"
+    )
+    assert any("99.29 ± 0.04 (99.33)" in line for line in lines)
+
+
+def test_the_table_of_compact_networks_is_made_from_the_records() -> None:
+    text = (ROOT / "README.md").read_text()
+    lines = compact_lines(compare(read_records(RESULTS / "compact"), RESULTS / "compact"))
+    assert replace_block(text, "compact", lines) == text, (
+        "stale: run `shortcaps reproduce compact --report-only --readme README.md`"
+    )
+
+
+def test_only_the_block_of_that_name_is_exchanged(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("a\n<!-- one: by hand -->\nold\n<!-- end of one -->\nb\n<!-- two -->\nkept\n<!-- end of two -->\n")
+    update_page(page, "one", ["| x |", "| \\1 |"])
+    assert page.read_text() == (
+        "a\n<!-- one: by hand -->\n| x |\n| \\1 |\n<!-- end of one -->\nb\n<!-- two -->\nkept\n<!-- end of two -->\n"
+    )
+    with pytest.raises(RunError, match="there is no place for three: put <!-- three -->"):
+        update_page(page, "three", [])
