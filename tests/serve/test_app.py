@@ -119,6 +119,30 @@ def test_a_body_that_hides_its_length_is_cut_off(client) -> None:  # type: ignor
     assert response.status_code == 413
 
 
+def test_uploads_in_all_take_so_much_memory_and_no_more(predictor: Predictor) -> None:
+    app = create_app(predictor, Limits(body_bytes=300_000, upload_bytes=100_000))
+    with testclient.TestClient(app, "http://127.0.0.1") as client:
+        for _ in range(2):  # and all of it is given back
+            refused = client.post("/predict", content=bytes(200_000), headers={"Content-Type": "image/png"})
+            assert refused.status_code == 503
+            assert "too many large uploads" in refused.json()["error"]
+            assert client.post("/predict", files={"image": one()}).status_code == 200
+
+
+def test_it_is_ready_until_it_is_full_or_told_to_stop(predictor: Predictor) -> None:
+    app = create_app(predictor, Limits(queue=1))
+    service = app.state.service
+    with testclient.TestClient(app, "http://127.0.0.1") as client:
+        assert client.get("/readyz").json() == {"status": "ready"}
+        service.queue.take("a")
+        assert client.get("/readyz").json() == {"error": "too many requests are waiting"}
+        service.queue.give_back("a")
+        service.is_draining = True
+        draining = client.get("/readyz")
+        assert (draining.status_code, draining.headers["retry-after"]) == (503, "1")
+        assert client.get("/healthz").status_code == 200
+
+
 def test_damaged_pictures_never_break_the_server(client) -> None:  # type: ignore[no-untyped-def]
     """A taste of benchmarks/server.py, which sends ten thousand."""
     chance = random.Random(0)

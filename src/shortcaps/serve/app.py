@@ -23,7 +23,7 @@ from shortcaps.inference.predict import Predictor
 from shortcaps.serve.access import Access
 from shortcaps.serve.guard import Guard
 from shortcaps.serve.limits import Limits
-from shortcaps.serve.refusals import Refused
+from shortcaps.serve.refusals import Refused, busy
 from shortcaps.serve.schema import BODIES, PROBLEMS, Answer
 from shortcaps.serve.service import Service
 from shortcaps.serve.shares import address_of
@@ -102,10 +102,11 @@ def create_app(predictor: Predictor, limits: Limits | None = None, access: Acces
         return {"status": "ok", "classes": len(predictor.class_names), "waiting": service.batcher.waiting}
 
     @app.get("/readyz", responses={503: PROBLEMS[503]})
-    async def ready() -> Response:
+    async def ready() -> dict[str, str]:
         """Whether requests should be sent here now: not while it starts, is full or shuts down."""
-        reason = service.why_not_ready()
-        return JSONResponse({"status": "ready"}) if reason is None else JSONResponse({"error": reason}, 503)
+        if reason := service.why_not_ready():
+            raise busy("not_ready", reason)
+        return {"status": "ready"}
 
     @app.get("/metrics", response_class=PlainTextResponse)
     async def metrics() -> PlainTextResponse:

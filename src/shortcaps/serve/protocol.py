@@ -99,6 +99,7 @@ class LimitedProtocol(H11Protocol):
         self.service.metrics.answered(status)
         body = json.dumps({"error": message}).encode()
         head = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: application/json\r\n"
+        head += "retry-after: 1\r\n" if status == 503 else ""
         head += f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
         self.transport.write(head.encode() + body)
         try:
