@@ -20,6 +20,7 @@ class FuzzyMeans : public Block<Real, ROWS, COLS> {
         squared = arena.take(outputs);
         memberships = arena.take(outputs);
         to_last = arena.take(outputs * size());
+        pose_sum = arena.take(size());
         if (!backward) return;
         centres_grad = arena.take((iterations + 1) * outputs * size());
         spread_grad = arena.take(outputs);
@@ -30,7 +31,7 @@ class FuzzyMeans : public Block<Real, ROWS, COLS> {
     }
 
     void forward() {
-        for (int64_t turn = 0; turn < iterations; ++turn) move_centres(turn);
+        for (int64_t turn = 0; turn < iterations; ++turn) compared(turn) ? move_centres(turn) : place_centres();
         clear(spread(), outputs);
         if (problem.activate) measure_spread();
         resume();
@@ -56,6 +57,10 @@ class FuzzyMeans : public Block<Real, ROWS, COLS> {
             }
         for (int64_t turn = iterations - 1; turn >= 0; --turn) {
             const bool with_spread = problem.activate && turn == iterations - 1;
+            if (!compared(turn) && !with_spread) {
+                backward_of_placing();
+                continue;
+            }
             const V *centre = compared(turn), *next = of(centres, turn + 1), *by_next = of(centres_grad, turn + 1);
             // What is compared with nothing is compared with the origin, where the vote is its own difference.
             for (int64_t n = 0; n < outputs * size(); ++n) to_last[n] = (centre ? centre[n] : V{}) - next[n];
@@ -75,7 +80,7 @@ class FuzzyMeans : public Block<Real, ROWS, COLS> {
   private:
     const Real fuzziness, floor, exponent;
     const bool is_two;
-    V *totals, *largest, *differences, *squared, *memberships, *to_last;
+    V *totals, *largest, *differences, *squared, *memberships, *to_last, *pose_sum;
     V *spread_grad, *coefficients, *scores_grad, *offsets, *vote_grad;
 
     // With m_f = 2 a weight is f², and a constant factor keeps the square of a tiny membership in range.
@@ -111,13 +116,58 @@ class FuzzyMeans : public Block<Real, ROWS, COLS> {
         return exponential(smaller(memberships[m] * fuzziness - largest[turn * outputs + m], V{}));
     }
 
+    // From scratch there is nothing to compare with: inputs weigh alike, and since T is shared by a group, the sum of its votes is
+    // the vote of its sum. Votes of single inputs are not needed.
+    void place_centres() {
+        V *next = of(centres, 1);
+        V total{};
+        clear(next, outputs * size());
+        clear(largest, outputs);
+        for (int64_t g = 0, i = 0; g < problem.groups; ++g) {
+            clear(pose_sum, size());
+            for (int64_t s = 0; s < members; ++s, ++i) {
+                total += share_weights[i];
+                add_scaled(pose_sum, share_weights[i], poses + i * size());
+            }
+            for (int64_t m = 0; m < outputs; ++m) add_product(transform(g, m), pose_sum, next + m * size());
+        }
+        gather(next, outputs * size());
+        gather(&total, 1);
+        std::fill_n(totals, outputs, total);
+        scale_by_totals(next, totals);
+    }
+
+    void backward_of_placing() {
+        const V *next = of(centres, 1), *by_next = of(centres_grad, 1);
+        const V share = 1 / totals[0];
+        V by_mean{};  // Σ_m <next, ∂L/∂next>: ∂L/∂r less its mean under r, as below
+        for (int64_t m = 0; m < outputs; ++m) by_mean += dot(next + m * size(), by_next + m * size());
+        for (int64_t g = 0, i = 0; g < problem.groups; ++g) {
+            V *heard = vote_grad;  // Σ_m Tᵀ ∂L/∂next, the same for all inputs of the group
+            clear(heard, size());
+            for (int64_t m = 0; m < outputs; ++m)
+                Base::template transposed<true>(transform(g, m), by_next + m * size(), heard);
+            clear(pose_sum, size());
+            for (int64_t s = 0; s < members; ++s, ++i) {
+                const V *pose = poses + i * size();
+                inputs_grad[i] += by_activation(share * (dot(pose, heard) - by_mean), i);
+                add_scaled(poses_grad + i * size(), share * share_weights[i], heard);
+                add_scaled(pose_sum, share * share_weights[i], pose);
+            }
+            clear(transform_grad, outputs * rows() * rows());
+            for (int64_t m = 0; m < outputs; ++m)
+                add_outer(by_next + m * size(), pose_sum, transform_grad + m * rows() * rows());
+            add_transform_gradients(g);
+        }
+    }
+
     void move_centres(int64_t turn) {
         const V *centre = compared(turn);
         V *next = of(centres, turn + 1), *total = totals + turn * outputs;
         clear(next, outputs * size());
         clear(total, outputs);
         clear(largest + turn * outputs, outputs);
-        if (centre && !is_two) find_largest(turn, centre);
+        if (!is_two) find_largest(turn, centre);
         for (int64_t g = 0, i = 0; g < problem.groups; ++g)
             for (int64_t s = 0; s < members; ++s, ++i) {
                 compare(g, poses + i * size(), centre);
@@ -130,7 +180,6 @@ class FuzzyMeans : public Block<Real, ROWS, COLS> {
         gather(next, outputs * size());
         gather(total, outputs);
         scale_by_totals(next, total);  // Eq. (10), (5)
-        if (!centre) return;
         for (int64_t n = 0; n < outputs * size(); ++n) next[n] += centre[n];
     }
 

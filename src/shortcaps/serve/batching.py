@@ -25,18 +25,22 @@ class Batcher(Generic[Question, Answer]):
         self._worker: asyncio.Task[None] | None = None
 
     def start(self) -> None:
+        """Begin to answer."""
         self._worker = asyncio.create_task(self._work())
 
     async def stop(self) -> None:
+        """Finish the batch at hand, and answer no more."""
         if self._worker is not None:
             self._worker.cancel()
         self._thread.shutdown(wait=True)
 
     @property
     def waiting(self) -> int:
+        """Questions that the network has not been asked yet."""
         return self._waiting.qsize()
 
     async def ask(self, question: Question) -> Answer:
+        """The answer to one question, which is asked together with whatever else waits."""
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting.put_nowait((question, future))
         return await future

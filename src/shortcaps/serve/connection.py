@@ -26,6 +26,7 @@ class LimitedConnection(h11.Connection):
         self._pieces = self._bytes = 0
 
     def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+        """As h11's; raises h11.RemoteProtocolError for a head or a body beyond the limits."""
         try:
             event = super().next_event()
             if isinstance(event, h11.Request):

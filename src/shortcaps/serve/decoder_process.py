@@ -20,14 +20,14 @@ START_SECONDS = 30.0
 
 
 class DecoderProcess:
-    """Runs `decoder.py` in a process group of its own: Ctrl-C in a terminal is not for it, and one signal ends all of it."""
+    """Runs `decoder.py` in a process group of its own: Ctrl-C in a terminal is not for it, and one signal ends all of it.
+
+    Args:
+        settings: What `decoder.py` takes, as JSON.
+        image_bytes: Length that an image must have: a process that has handled hostile input is not believed.
+    """
 
     def __init__(self, settings: str, image_bytes: int) -> None:
-        """
-        Args:
-            settings: What `decoder.py` takes, as JSON.
-            image_bytes: Length that an image must have: a process that has handled hostile input is not believed.
-        """
         self.settings, self.image_bytes = settings, image_bytes
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
@@ -35,6 +35,7 @@ class DecoderProcess:
 
     @property
     def pid(self) -> int | None:
+        """Of the process; None while none runs."""
         return self._process.pid if self._process else None
 
     def start(self) -> None:

@@ -39,6 +39,8 @@ EMPTY = (
 
 @dataclass(frozen=True)
 class Job:
+    """A picture that waits for a decoder."""
+
     content: bytes
     invert: bool | None
     done: asyncio.Future[tuple[Outcome, bytes]]
@@ -74,6 +76,7 @@ class Lane:
             process.kill()
 
     async def decode(self, content: bytes, invert: bool | None, address: str) -> tuple[Outcome, bytes]:
+        """What became of a picture, with the pixels of its image or the reason, when its address's turn has come."""
         done: asyncio.Future[tuple[Outcome, bytes]] = asyncio.get_running_loop().create_future()
         self._queue.put(address, Job(content, invert, done))
         return await done

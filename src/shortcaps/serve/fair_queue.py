@@ -17,10 +17,12 @@ class FairQueue(Generic[Item]):
         self._count = asyncio.Semaphore(0)
 
     def put(self, address: str, item: Item) -> None:
+        """Let an item of this address wait."""
         self._by_address.setdefault(address, deque()).append(item)
         self._count.release()
 
     async def get(self) -> Item:
+        """The next item, of the address that has waited for its turn longest."""
         await self._count.acquire()
         # The first in the dictionary has waited for its turn longest; with more to say it goes to the end.
         address = next(iter(self._by_address))

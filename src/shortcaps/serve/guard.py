@@ -47,6 +47,7 @@ class Guard:
         self.paused = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer or refuse a request, and count it."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return

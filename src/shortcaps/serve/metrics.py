@@ -21,6 +21,7 @@ class Metrics:
         self._seconds = 0.0
 
     def refused(self, reason: str) -> None:
+        """Count a refusal."""
         self._refusals[reason] += 1
 
     def answered(self, status: int, seconds: float | None = None) -> None:
@@ -31,6 +32,7 @@ class Metrics:
             self._seconds += seconds
 
     def render(self) -> str:
+        """Everything counted so far, in the text format of Prometheus."""
         lines = ["# HELP shortcaps_requests_total Answers by status.", "# TYPE shortcaps_requests_total counter"]
         lines += [f'shortcaps_requests_total{{status="{code}"}} {n}' for code, n in sorted(self._requests.items())]
         lines += ["# HELP shortcaps_refusals_total What was not answered, by reason."]

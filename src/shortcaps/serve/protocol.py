@@ -56,6 +56,7 @@ class LimitedProtocol(H11Protocol):
         self._since = self.loop.time()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Take a place for the connection, or refuse it."""
         super().connection_made(transport)
         # By itself the kernel takes megabytes that nobody reads, for each connection, and calls them sent.
         with contextlib.suppress(OSError):  # the client may have gone already
@@ -70,12 +71,14 @@ class LimitedProtocol(H11Protocol):
             self.refuse(503, "connections", "too many connections: try again")
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Give the connection's place back."""
         if self._address is not None:
             self.service.connections.give_back(self._address)
             self._address = None
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        """Read, unless the client has been refused."""
         if not self._is_refused:
             super().data_received(data)
 
@@ -109,6 +112,7 @@ class LimitedProtocol(H11Protocol):
         self.flow.resume_reading()  # until they close, so that what they still send does not reset the connection
 
     def on_response_complete(self) -> None:
+        """Go on with the next request of the connection."""
         # Browsers do not pipeline; who does waits a moment between requests, so that one connection is no faster than others.
         if self.conn.trailing_data[0]:
             self.loop.call_later(PIPELINE_SECONDS, super().on_response_complete)
@@ -116,6 +120,7 @@ class LimitedProtocol(H11Protocol):
             super().on_response_complete()
 
     def shutdown(self) -> None:
+        """Close the connection once its answer is finished."""
         try:
             super().shutdown()
         except h11.LocalProtocolError:  # there is no answer that could be finished

@@ -26,6 +26,8 @@ class Answer(BaseModel):
 
 
 class Problem(BaseModel):
+    """Why there is no answer."""
+
     error: str
 
 

@@ -54,14 +54,17 @@ class Server(uvicorn.Server):
     config: ServiceConfig
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn's, and begin to look at the connections."""
         await super().startup(sockets)
         self._sweeper = asyncio.create_task(self._sweep())
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn's, and look no more."""
         await super().shutdown(sockets)
         self._sweeper.cancel()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begin to drain; a second Ctrl-C does not wait."""
         # uvicorn's own would raise the signal again when all is done, and so end with its status.
         self.config.service.is_draining = True
         self.force_exit = self.should_exit and sig == signal.SIGINT

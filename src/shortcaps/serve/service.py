@@ -55,6 +55,7 @@ class Service:
         self.is_up = True
 
     async def stop(self) -> None:
+        """End the decoders at once, and the network after its batch."""
         self.is_up = False
         await self.decoders.stop()
         await self.batcher.stop()

@@ -17,6 +17,7 @@ class Shares:
         self._by_address: Counter[str] = Counter()
 
     def has_room(self, address: str, amount: int = 1) -> bool:
+        """Whether that much is left, in all and for this address."""
         return self.taken + amount <= self.total and self._by_address[address] + amount <= self.each
 
     def take(self, address: str, amount: int = 1) -> bool:
@@ -28,6 +29,7 @@ class Shares:
         return True
 
     def give_back(self, address: str, amount: int = 1) -> None:
+        """Return what was taken."""
         self.taken -= amount
         self._by_address[address] -= amount
         if not self._by_address[address]:
