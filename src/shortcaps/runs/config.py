@@ -235,9 +235,11 @@ class TrainConfig:
         Raises:
             RunError: A setting is unknown, of the wrong type or out of range.
         """
-        for name in values:
+        for name, section in values.items():
             if name not in SECTIONS:
                 raise RunError(unknown_setting(name, SECTIONS))
+            if not isinstance(section, Mapping):
+                raise RunError(f"{name} {section!r:.40} should be a table of settings")
         return cls(**{name: SECTIONS[name](**section) for name, section in values.items()})
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
