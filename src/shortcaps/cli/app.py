@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Annotated, cast
 
 import torch
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 import shortcaps
 from shortcaps.environment import best_device, is_first_process
 from shortcaps.errors import DataError, RunError, RunFault
+from shortcaps.files import to_json
 
 app = typer.Typer(
     name="shortcaps",
@@ -22,14 +27,19 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
-console = Console()
-errors = Console(stderr=True)
+# Names of files and classes are shown as they are: `[a]` is no style, and `:car:` no picture.
+console = Console(markup=False, emoji=False)
+errors = Console(stderr=True, markup=False, emoji=False)
 # Typer exports only this one of click's usage errors; its base class is that of the others, in every version of typer.
 _UsageError = cast(type[typer.BadParameter], typer.BadParameter.__bases__[0])
 
 
 def main() -> None:
     """Run the `shortcaps` command. A mistake of the user's prints one line and exits with code 2, a failure while running with code 1."""
+    for stream in (sys.stdout, sys.stderr):
+        # A file's name need not be UTF-8, nor can every terminal show every letter: better an escape than no result.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     _print_log()
     try:
         sys.exit(app(standalone_mode=False))
@@ -48,6 +58,11 @@ def main() -> None:
 def print_error(message: str) -> None:
     """Print a line about what is wrong to standard error."""
     errors.print(f"shortcaps: {message}", markup=False, highlight=False, soft_wrap=True)
+
+
+def print_json(content: object) -> None:
+    """Print results as JSON to standard output."""
+    print(to_json(content))
 
 
 def _exit(message: str, code: int) -> None:
@@ -81,6 +96,13 @@ def _options(
 def note(message: str) -> None:
     """Print a remark to standard error, apart from the results on standard output."""
     errors.print(message, markup=False, highlight=False, style="dim", soft_wrap=True)
+
+
+@contextmanager
+def status() -> Iterator[Callable[[str], None]]:
+    """A line on a terminal that says what is being done; gives the function that changes it."""
+    with errors.status("starting") as shown:
+        yield lambda message: shown.update(escape(message))
 
 
 class _Lines(logging.Handler):

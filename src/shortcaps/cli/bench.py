@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from shortcaps.bench import BACKBONE, BENCH_PATHS, QUANTITIES, Case, Report, Scaling, measure_scaling, run_benchmark
-from shortcaps.cli.app import app, console, errors, find_device
+from shortcaps.cli.app import app, console, errors, find_device, print_json, status
 from shortcaps.errors import RunError
 from shortcaps.models import PRESETS
 from shortcaps.routing import ROUTINGS
@@ -91,15 +90,13 @@ def bench_command(
         )
     quantities = _chosen(against, tuple(QUANTITIES), "quantity") if against is not None else []
     keep_freed_memory()
-    with errors.status("starting") as status:
+    with status() as progress:
         if quantities:
             found = measure_scaling(
-                cases[0], quantities, chosen_paths, rounds=rounds, device=find_device(device), progress=status.update
+                cases[0], quantities, chosen_paths, rounds=rounds, device=find_device(device), progress=progress
             )
         else:
-            report = run_benchmark(
-                cases, rounds=rounds, device=find_device(device), memory=memory, progress=status.update
-            )
+            report = run_benchmark(cases, rounds=rounds, device=find_device(device), memory=memory, progress=progress)
     if quantities:
         from shortcaps.bench.plots import plot_scaling
 
@@ -107,13 +104,13 @@ def bench_command(
         target = plots / "scaling.png"
         plot_scaling(found, target)
         if as_json:
-            print(json.dumps([scaling.to_dict() for scaling in found], indent=2))
+            print_json([scaling.to_dict() for scaling in found])
         else:
             _print_scaling(found)
             console.print(f"figure: {target}", highlight=False)
         return
     if as_json:
-        print(json.dumps(report.to_dict(), indent=2))
+        print_json(report.to_dict())
     else:
         _print_report(report)
     if goals:

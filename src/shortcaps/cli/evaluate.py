@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from shortcaps.cli.app import app, console, note
+from shortcaps.cli.app import app, console, note, print_json
 from shortcaps.cli.settings import takes_settings
 from shortcaps.cli.shared import PLUGIN
 from shortcaps.data import SPLITS, find_spec, load_dataset
@@ -84,7 +83,7 @@ def evaluate_command(
     device = best_device()
     found = evaluate(model.to(device), images, device=device)
     if as_json:
-        print(json.dumps({"run": str(run), "split": split, "protocol": images.protocol, **found.to_dict()}, indent=2))
+        print_json({"run": str(run), "split": split, "protocol": images.protocol, **found.to_dict()})
         return
     low, high = found.interval
     console.print(f"{found.label}, {split}, {found.count:,} images, protocol {images.protocol}", highlight=False)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from shortcaps.cli.app import app, console, note
+from shortcaps.cli.app import app, console, note, print_json
 from shortcaps.cli.shared import INVERT, PLUGIN, RUN, data_of_run
 from shortcaps.errors import RunError
 
@@ -87,7 +86,7 @@ def explain_command(
                 "movement": score.movement,
                 "images": score.images,
             }
-        print(json.dumps(figures, indent=2))
+        print_json(figures)
         return
     probability = float(explanation.found.probabilities[0, explanation.winner])
     console.print(f"{names[explanation.winner]}, probability {probability:.3f}", highlight=False, style="bold")

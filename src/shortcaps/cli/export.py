@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from shortcaps.cli.app import app, console
+from shortcaps.cli.app import app, console, print_json
 from shortcaps.cli.shared import PLUGIN, RUN, data_of_run
 
 
@@ -79,4 +78,4 @@ def export_command(
                 highlight=False,
             )
     if as_json:
-        print(json.dumps(figures, indent=2))
+        print_json(figures)

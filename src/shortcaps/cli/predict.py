@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from shortcaps.cli.app import app, console, print_error
+from shortcaps.cli.app import app, console, print_error, print_json
 from shortcaps.cli.shared import INVERT, PLUGIN, RUN
 from shortcaps.environment import best_device
 from shortcaps.errors import RunError
@@ -62,7 +61,7 @@ def predict_command(
         if prediction.problem is not None:
             print_error(f"{prediction.source}: {prediction.problem}")
     if as_json:
-        print(json.dumps([prediction.to_dict() for prediction in found], indent=2))
+        print_json([prediction.to_dict() for prediction in found])
     elif as_csv:
         writer = csv.writer(sys.stdout)
         writer.writerow(["file", "class", "probability", *predictor.class_names, "problem"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shortcaps.cli.app import app, console, errors, find_device, note
+from shortcaps.cli.app import app, console, errors, find_device, note, print_json, status
 from shortcaps.cli.settings import takes_settings
 from shortcaps.cli.shared import PLUGIN
 from shortcaps.data import load_dataset
@@ -154,7 +153,7 @@ def _run_and_report(
     records = read_records(out)
     written = write(records, out)
     if as_json:
-        print(json.dumps([record.values for record in records], indent=2))
+        print_json([record.values for record in records])
     else:
         _print_files(written)
     if outcome is not None and outcome.interrupted:
@@ -199,15 +198,13 @@ def table2_command(
     except ValueError as error:
         raise RunError(str(error)) from error
     keep_freed_memory()
-    with errors.status("starting") as status:
-        table = measure_table2(
-            batch=batch, path=path, rounds=rounds, device=find_device(device), progress=status.update
-        )
+    with status() as progress:
+        table = measure_table2(batch=batch, path=path, rounds=rounds, device=find_device(device), progress=progress)
     out.mkdir(parents=True, exist_ok=True)
     write_json(out / "table2.json", table.to_dict())
     written = write_table2(table, out)
     if as_json:
-        print(json.dumps(table.to_dict(), indent=2))
+        print_json(table.to_dict())
         return
     for sentence in sentences(table):
         console.print(sentence, highlight=False)

@@ -10,10 +10,12 @@ from __future__ import annotations
 import io
 import logging
 import math
+import warnings
 import zipfile
 import zlib
 from collections.abc import Container
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -23,7 +25,8 @@ from torch.nn import functional as F
 from shortcaps.data.augment import PlaceAnywhere, Shift, View
 from shortcaps.data.cache import cache_folder, fits_checksum, only_one_process, write_checksum
 from shortcaps.data.dataset import Dataset
-from shortcaps.data.fetch import Mirror, SourceFailed, WantedFile
+from shortcaps.data.download import SourceFailed
+from shortcaps.data.fetch import Mirror, WantedFile
 from shortcaps.data.idx import read_split
 from shortcaps.data.mnist import MNIST
 from shortcaps.data.registry import DATASETS, register_dataset
@@ -38,6 +41,12 @@ _TRAINING_SHIFT = 5
 _TRANSFORMS_PER_DIGIT = 32
 _ROTATION, _SHEAR, _SCALE = math.radians(20), 0.2, (0.8, 1.2)
 SEEDS = {"validation": 40_001, "test": 40_002}
+_MAX_BYTES = 2**30
+"""Of a published file, unpacked: 320,000 images of 1,600 bytes, and what is said of each."""
+_COMPRESSED = 15
+"""The type of a compressed element in a MAT v5 file."""
+# NotImplementedError: an unknown compression; RuntimeError: a password.
+_DAMAGED_ZIP = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, NotImplementedError, RuntimeError)
 _BATCHES = tuple(f"{number}.mat" for number in range(1, 33))
 MIRROR = Mirror("https://www.cs.toronto.edu/~tijmen/affNIST/32x/transformed", suffix=".zip")
 PROTOCOL_LEAKS = {
@@ -163,10 +172,17 @@ def read_published(split: str, folder: Path | None) -> tuple[Tensor, Tensor] | N
         DataError: The folder has no such files, or they are damaged.
     """
     cached = cache_folder() / "affnist" / f"{split}.mat.zip"
-    files = _published_files(folder or cached.parent, split)
-    if files:
-        parts = [_parse_matlab(data, label) for label, data in files]
-        return torch.cat([images for images, _ in parts]), torch.cat([labels for _, labels in parts])
+    damage: DataError | None = None
+    try:
+        files = _published_files(folder or cached.parent, split)
+        if files:
+            parts = [_parse_matlab(data, label) for label, data in files]
+            return torch.cat([images for images, _ in parts]), torch.cat([labels for _, labels in parts])
+    except DataError as error:
+        if folder or not cached.is_file():
+            raise
+        log.warning("%s is damaged: fetching it again", cached)
+        damage = error
     if folder:
         raise DataError(
             f"{folder} has no affNIST files: expected {split}.mat, {split}.mat.zip, {split}_batches.zip "
@@ -176,6 +192,11 @@ def read_published(split: str, folder: Path | None) -> tuple[Tensor, Tensor] | N
         data = MIRROR.read(WantedFile(f"{split}.mat"))
         images, labels = _parse_matlab(_only_matlab_file(data, MIRROR.address), MIRROR.address)
     except (SourceFailed, DataError) as failure:
+        if damage is not None:
+            # Other images under the same name would be a surprise: the user decides.
+            raise DataError(
+                f"{damage}; it could not be fetched again ({failure}): delete {cached} to use affnist-regenerated instead"
+            ) from failure
         log.warning("the published affNIST could not be fetched (%s): regenerating it from MNIST", failure)
         return None
     with atomic_write(cached) as file:
@@ -199,8 +220,11 @@ def _published_files(folder: Path, split: str) -> list[tuple[str, bytes]]:
             with zipfile.ZipFile(packed) as archive:
                 members = {Path(name).name: name for name in archive.namelist() if name.endswith(".mat")}
                 _check_batches(members, packed.name)
-                return [(f"{packed.name}/{name}", archive.read(members[name])) for name in _BATCHES]
-        except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+                return [
+                    (f"{packed.name}/{name}", _read_member(archive, members[name], _MAX_BYTES // len(_BATCHES)))
+                    for name in _BATCHES
+                ]
+        except _DAMAGED_ZIP as error:
             raise DataError(f"{packed} is not a zip file, or is damaged: {error}") from error
     return []
 
@@ -217,30 +241,38 @@ def _only_matlab_file(data: bytes, origin: str) -> bytes:
             names = [name for name in archive.namelist() if name.endswith(".mat")]
             if len(names) != 1:
                 raise DataError(f"{origin} holds {len(names)} .mat files instead of one")
-            return archive.read(names[0])
-    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+            return _read_member(archive, names[0], _MAX_BYTES)
+    except _DAMAGED_ZIP as error:
         raise DataError(f"{origin} is not a zip file, or is damaged: {error}") from error
+
+
+def _read_member(archive: zipfile.ZipFile, name: str, max_bytes: int) -> bytes:
+    """A file out of a zip archive, which gives no more than it promises."""
+    size = archive.getinfo(name).file_size
+    if size > max_bytes:
+        raise DataError(f"{name} unpacks to {size:,} bytes, more than the {max_bytes:,} expected: it is another file")
+    return archive.read(name)
 
 
 def _parse_matlab(data: bytes, origin: str) -> tuple[Tensor, Tensor]:
     """Images (count, 1, 40, 40) and labels (count,) from a MAT v5 file with a struct `affNISTdata`."""
     from scipy.io import loadmat
-    from scipy.io.matlab import MatReadError
 
     try:
-        record = loadmat(io.BytesIO(data))["affNISTdata"][0, 0]
+        _check_unpacked_size(data)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            record = loadmat(io.BytesIO(data), variable_names=["affNISTdata"])["affNISTdata"][0, 0]
         images, labels = np.asarray(record["image"]), np.asarray(record["label_int"]).reshape(-1)
-    except (
-        KeyError,
-        IndexError,
-        ValueError,
-        TypeError,
-        OSError,
-        MatReadError,
-        NotImplementedError,
-        zlib.error,
-    ) as error:
-        raise DataError(f"{origin} is not an affNIST file, or is damaged: {error}") from error
+        if not np.issubdtype(labels.dtype, np.number):
+            raise TypeError(f"`label_int` holds {labels.dtype}")
+        labels = labels.astype(np.int64)
+    # SciPy raises what it likes on damaged files (struct.error, MatReadError, MemoryError…), so no list is complete.
+    except Exception as error:
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise DataError(f"{origin} is not an affNIST file, or is damaged: {reason}") from error
+    if labels.size and not 0 <= labels.min() <= labels.max() <= 9:
+        raise DataError(f"{origin} has labels from {labels.min()} to {labels.max()}: expected 0 to 9")
     if images.dtype != np.uint8 or images.ndim != 2 or images.shape[0] != SIDE * SIDE or len(labels) != images.shape[1]:
         raise DataError(
             f"{origin}: `image` is {images.dtype} {images.shape} and `label_int` has {len(labels)} labels; "
@@ -248,7 +280,23 @@ def _parse_matlab(data: bytes, origin: str) -> tuple[Tensor, Tensor]:
         )
     pictures = torch.from_numpy(np.ascontiguousarray(images.T)).reshape(-1, 1, SIDE, SIDE)
     # MATLAB stores images column by column.
-    return pictures.transpose(2, 3).contiguous(), torch.from_numpy(labels.astype(np.int64))
+    return pictures.transpose(2, 3).contiguous(), torch.from_numpy(labels)
+
+
+def _check_unpacked_size(data: bytes) -> None:
+    """Raise ValueError if the compressed elements of a MAT v5 file unpack to more than the published file does."""
+    order: Literal["little", "big"] = "little" if data[126:128] == b"IM" else "big"
+    position, left = 128, _MAX_BYTES
+    while position + 8 <= len(data):
+        kind, size = (int.from_bytes(data[place : place + 4], order) for place in (position, position + 4))
+        if kind == _COMPRESSED:
+            unpacker, packed = zlib.decompressobj(), data[position + 8 : position + 8 + size]
+            while packed and not unpacker.eof:
+                left -= len(unpacker.decompress(packed, 2**20))
+                packed = unpacker.unconsumed_tail
+                if left < 0:
+                    raise ValueError(f"it unpacks to more than {_MAX_BYTES:,} bytes")
+        position += 8 + size
 
 
 def _read_regenerated(split: str) -> tuple[Tensor, Tensor]:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from shortcaps.errors import DataError
-from shortcaps.files import atomic_write, sha256_of
+from shortcaps.files import atomic_write, remove_leftovers, sha256_of
 
 _ENVIRONMENT_VARIABLE = "SHORTCAPS_CACHE"
 
@@ -49,6 +49,7 @@ def only_one_process(folder: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise
+    remove_leftovers(folder)
     try:
         yield
     finally:
@@ -64,7 +65,7 @@ def write_checksum(file: Path) -> None:
 def fits_checksum(file: Path) -> bool:
     """Whether the file is still what was written."""
     try:
-        return sha256_of(file) == _checksum_file(file).read_text()
+        return sha256_of(file).encode() == _checksum_file(file).read_bytes()
     except OSError:
         return False
 
@@ -73,7 +74,7 @@ def read_checked(file: Path) -> bytes | None:
     """What is in the file, or None where it is missing or no longer what was written."""
     try:
         data = file.read_bytes()
-        return data if hashlib.sha256(data).hexdigest() == _checksum_file(file).read_text() else None
+        return data if hashlib.sha256(data).hexdigest().encode() == _checksum_file(file).read_bytes() else None
     except OSError:
         return None
 

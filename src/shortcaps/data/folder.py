@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 from pathlib import Path
 
 import torch
@@ -38,9 +39,16 @@ def folder_spec(root: Path) -> DatasetSpec:
 
 
 def list_classes(root: Path) -> dict[str, list[Path]]:
-    """Class folders with their images, by name."""
+    """Class folders with their images, by name.
+
+    Raises:
+        DataError: A folder's name is not UTF-8, so that no report or web page could show it.
+    """
     classes = {}
     for folder in sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith(".")):
+        shown = os.fsencode(folder.name).decode("utf-8", "backslashreplace")
+        if shown != folder.name:
+            raise DataError(f"{root} has a class folder whose name is not UTF-8 ({shown}): rename it")
         classes[folder.name] = sorted(f for f in folder.rglob("*") if f.is_file() and f.suffix.lower() in SUFFIXES)
     return classes
 

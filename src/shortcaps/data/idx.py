@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,10 +42,10 @@ class IdxSet:
 def idx_files(train_images: str, train_labels: str, test_images: str, test_labels: str) -> dict[str, WantedFile]:
     """The four files under their usual names, from their SHA-256."""
     return {
-        "train images": WantedFile("train-images-idx3-ubyte", train_images),
-        "train labels": WantedFile("train-labels-idx1-ubyte", train_labels),
-        "test images": WantedFile("t10k-images-idx3-ubyte", test_images),
-        "test labels": WantedFile("t10k-labels-idx1-ubyte", test_labels),
+        "train images": WantedFile("train-images-idx3-ubyte", train_images, max_bytes=16 + 60_000 * 28 * 28),
+        "train labels": WantedFile("train-labels-idx1-ubyte", train_labels, max_bytes=8 + 60_000),
+        "test images": WantedFile("t10k-images-idx3-ubyte", test_images, max_bytes=16 + 10_000 * 28 * 28),
+        "test labels": WantedFile("t10k-labels-idx1-ubyte", test_labels, max_bytes=8 + 10_000),
     }
 
 
@@ -70,7 +71,7 @@ def parse_idx(data: bytes, name: str, dimensions: int) -> Tensor:
     if len(data) < header:
         raise DataError(f"{name} ends within its header: it is truncated")
     shape = [int.from_bytes(data[4 + 4 * n : 8 + 4 * n], "big") for n in range(dimensions)]
-    if len(data) - header != int(np.prod(shape)):
+    if len(data) - header != math.prod(shape):  # which cannot overflow
         raise DataError(
             f"{name} should hold {'x'.join(map(str, shape))} bytes but has {len(data) - header}: it is truncated"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,9 +56,9 @@ def parse_matrix(data: bytes, name: str) -> NDArray[np.generic]:
     stored = max(3, dimensions)
     if not 1 <= dimensions <= 8 or len(data) < 8 + 4 * stored:
         raise DataError(f"{name} has a damaged header ({dimensions} dimensions)")
-    shape = np.frombuffer(data, "<i4", dimensions, offset=8)
+    shape = np.frombuffer(data, "<i4", dimensions, offset=8).tolist()
     kind, start = MAGIC[magic], 8 + 4 * stored
-    if (shape < 0).any() or len(data) - start != int(np.prod(shape, dtype=np.int64)) * kind.itemsize:
+    if min(shape) < 0 or len(data) - start != math.prod(shape) * kind.itemsize:
         raise DataError(f"{name} should hold {'x'.join(map(str, shape))} {kind.name} but has {len(data) - start} bytes")
     return np.frombuffer(data, kind, offset=start).reshape(shape)
 

@@ -158,6 +158,8 @@ def load_dataset(
     data = spec.load(split, protocol, **options)
     if not isinstance(data, Dataset):
         raise TypeError(f"the loader of {spec.name} returned a {type(data).__name__}: it must return a Dataset")
+    if not len(data):
+        raise DataError(f"{spec.name} has no images for {split}: add some, or choose another protocol or other options")
     if is_registered:
         # A loader may have had to fall back on another set, whose name then says what it is.
         spec = DATASETS.get(data.name, spec)

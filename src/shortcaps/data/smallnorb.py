@@ -32,10 +32,16 @@ _PACKED = {
         "info": "16adf314226327ee006d1a44db8cfef52773c06c829951d5653a9f6f310248a2",
     },
 }
+# Their sizes unpacked, from the format: a header and 24,300 pairs of images, categories, or rows of information.
+_BYTES = {"dat": 24 + 24_300 * 2 * 96 * 96, "cat": 20 + 24_300 * 4, "info": 20 + 24_300 * 4 * 4}
 _INSTANCES = {"training": "46789", "testing": "01235"}
 FILES = {
     part: {
-        kind: WantedFile(f"smallnorb-5x{_INSTANCES[part]}x9x18x6x2x96x96-{part}-{kind}.mat", packed_sha256=packed)
+        kind: WantedFile(
+            f"smallnorb-5x{_INSTANCES[part]}x9x18x6x2x96x96-{part}-{kind}.mat",
+            packed_sha256=packed,
+            max_bytes=_BYTES[kind],
+        )
         for kind, packed in kinds.items()
     }
     for part, kinds in _PACKED.items()

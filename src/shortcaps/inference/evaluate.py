@@ -65,7 +65,7 @@ def expected_calibration_error(confidences: Tensor, correct: Tensor, bins: int =
     sizes = torch.bincount(which, minlength=bins).double()
     confidence = torch.bincount(which, confidences.double(), minlength=bins)
     accuracy = torch.bincount(which, correct.double(), minlength=bins)
-    return float((confidence - accuracy).abs().sum() / sizes.sum())
+    return float((confidence - accuracy).abs().sum() / sizes.sum().clamp_min(1))
 
 
 @torch.no_grad()

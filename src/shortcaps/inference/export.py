@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 import time
 import warnings
@@ -20,7 +19,7 @@ from torch import Tensor, nn
 import shortcaps
 from shortcaps.data import Dataset, sample_images
 from shortcaps.errors import RunFault
-from shortcaps.files import atomic_write
+from shortcaps.files import atomic_write, to_json
 from shortcaps.inference.evaluate import summarise
 from shortcaps.models import CapsuleNetwork, Network, as_probabilities
 
@@ -120,7 +119,7 @@ def to_onnx(model: Network, metadata: dict[str, Any]) -> bytes:
     proto = program.model_proto
     for key, value in metadata.items():
         entry = proto.metadata_props.add()
-        entry.key, entry.value = key, value if isinstance(value, str) else json.dumps(value)
+        entry.key, entry.value = key, value if isinstance(value, str) else to_json(value, indent=None)
     content: bytes = proto.SerializeToString()
     return content
 

@@ -32,7 +32,9 @@ def load(run: str | Path) -> Network:
     from shortcaps.registry import UnknownPart
 
     try:
-        from shortcaps.runs.directory import RunDirectory, read_manifest, read_tensors
+        from shortcaps.runs.directory import RunDirectory, read_manifest
+        from shortcaps.runs.network import check_network
+        from shortcaps.runs.weights import read_header, read_tensors
     except ModuleNotFoundError as missing:
         raise ModuleNotFoundError(
             f"loading a network needs {missing.name}, which is not installed: pip install 'shortcaps[use]'",
@@ -44,13 +46,23 @@ def load(run: str | Path) -> Network:
     if not file.is_file():
         raise RunError(f"{path} has no weights yet: its training has not finished")
     try:
+        header = read_header(file)
         with manifest.naming_plugins():
-            model = create_model(**manifest.network)
-        model.load_state_dict(read_tensors(file))
-    except UnknownPart as error:
-        raise RunError(f"{path}: {error}") from error
-    except (ValueError, TypeError, KeyError, RuntimeError) as error:
-        raise RunError(f"{file} does not fit config.json: {error}") from error
+            classes = len(manifest.data.class_names)
+            check_network(manifest.network, classes, header, is_plugin=bool(manifest.plugins))
+        tensors = read_tensors(file)
+    except (RunError, UnknownPart) as error:
+        raise RunError(f"{path} cannot be used: {error}") from error
+    except ValueError as error:
+        raise RunError(" ".join(str(error).split())) from error
+    try:
+        model = create_model(**manifest.network)
+        model.load_state_dict(tensors)
+    except (ValueError, TypeError, KeyError, RuntimeError) as error:  # of a plug-in, which may not have been checked
+        raise RunError(f"{file} does not fit config.json: {' '.join(str(error).split())}") from error
+    for name, tensor in model.state_dict().items():
+        if not tensor.isfinite().all():
+            raise RunError(f"{file} holds numbers that are not finite, in {name}: train the network again")
     model.class_names = manifest.data.class_names
     return model.eval()
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from shortcaps.data.decode import decode_image, reading
 from shortcaps.data.folder import SUFFIXES
-from shortcaps.errors import DataError
+from shortcaps.errors import DataError, RunFault
 from shortcaps.inference.load import load, require_capsules
 from shortcaps.inference.prepare import Preparation
 from shortcaps.models import as_probabilities
@@ -115,8 +115,15 @@ class Predictor:
 
     @torch.inference_mode()
     def activations(self, images: Tensor) -> Tensor:
-        """Activations (batch, classes), on the CPU, of prepared images (batch, channels, height, width)."""
-        return self.network(images.to(self.device)).cpu()
+        """Activations (batch, classes), on the CPU, of prepared images (batch, channels, height, width).
+
+        Raises:
+            RunFault: They are not finite.
+        """
+        found = self.network(images.to(self.device)).cpu()
+        if not found.isfinite().all():
+            raise RunFault(f"the network in {self.run} gives an answer that is not a number: train it again")
+        return found
 
     def predict(
         self, sources: Iterable[Path | tuple[str, bytes]], *, invert: bool | None = None, batch_size: int = 64

@@ -15,6 +15,9 @@ from torch import Tensor
 from shortcaps.errors import RunError
 from shortcaps.files import atomic_write
 
+_MAX_BYTES = 2**30
+"""Of one array, unpacked: answers to some hundred million images."""
+
 
 @dataclass(frozen=True)
 class StoredAnswers:
@@ -54,12 +57,23 @@ class StoredAnswers:
             RunError: The file is missing, damaged or holds something else.
         """
         try:
-            with np.load(file, allow_pickle=False) as stored:
-                arrays = {name: torch.from_numpy(stored[name].astype(np.int64)) for name in stored.files}
+            # Of a file that it opened itself and cannot read, NumPy leaves the descriptor to the garbage collector.
+            with file.open("rb") as stream, zipfile.ZipFile(stream) as archive:
+                for member in archive.infolist():
+                    if member.file_size > _MAX_BYTES:
+                        raise ValueError(f"{member.filename} has {member.file_size:,} bytes, more than {_MAX_BYTES:,}")
+                stream.seek(0)
+                with np.load(stream, allow_pickle=False) as stored:
+                    arrays = {name: torch.from_numpy(stored[name].astype(np.int64)) for name in stored.files}
             answers = cls(arrays["predicted"], arrays["labels"], arrays.get("originals"))
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-            raise RunError(f"{file} cannot be read as the answers of a network: {error}") from error
-        if answers.predicted.ndim != 1 or answers.predicted.shape != answers.labels.shape:
+        # Zip files and NumPy raise what they like on damaged files (zlib.error, struct.error, NotImplementedError…).
+        except Exception as error:
+            reason = " ".join(str(error).split())[:200] or type(error).__name__
+            raise RunError(f"{file} cannot be read as the answers of a network: {reason}") from error
+        shapes = {
+            tensor.shape for tensor in (answers.predicted, answers.labels, answers.originals) if tensor is not None
+        }
+        if answers.predicted.ndim != 1 or len(shapes) > 1:
             raise RunError(f"{file} does not hold one answer for each label")
         return answers
 

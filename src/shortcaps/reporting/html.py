@@ -5,10 +5,11 @@ from __future__ import annotations
 import base64
 import html
 import io
-import json
 from typing import Any
 
 import numpy as np
+
+from shortcaps.files import to_json
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1d2733; --soft: #66717d; --paper: #fbfbf9; --card: #ffffff; --line: #e3e5e2;
@@ -76,7 +77,7 @@ def table(values: dict[str, Any]) -> str:
     """A table with a row for each value, as HTML."""
 
     def shown(value: Any) -> str:
-        return value if isinstance(value, str) else json.dumps(value)
+        return value if isinstance(value, str) else to_json(value, indent=None)
 
     lines = (
         f"<tr><td class='soft'>{html.escape(k)}</td><td>{html.escape(shown(v))}</td></tr>" for k, v in values.items()

@@ -17,9 +17,9 @@ from shortcaps.models import MODELS
 from shortcaps.recipes import PLACEMENTS, RECIPES, Recipe, find_recipe
 from shortcaps.registry import Registry
 from shortcaps.routing import ROUTINGS
+from shortcaps.runs.bounds import Positive, Side, check_settings
 from shortcaps.settings import checked_dataclass, read_toml, unknown_setting
 
-Positive = Annotated[int, Field(ge=1)]
 PRECISIONS = ("32-true", "64-true", "bf16-mixed")
 
 
@@ -58,9 +58,7 @@ class DataConfig:
     )
     protocol: str = setting("default", "what training may see: default (no leaks) or paper (as the authors did)")
     folder: str | None = setting(None, "folder that already has the published files of the data set")
-    image_size: Positive | None = setting(
-        None, "side of the images in a folder of your own, in pixels (28 if not given)"
-    )
+    image_size: Side | None = setting(None, "side of the images in a folder of your own, in pixels (28 if not given)")
     colour: bool = setting(False, "keep the colours of a folder of your own, or convert it to grey")
     skip_broken: bool = setting(False, "leave out images that cannot be read")
     camera: str | None = setting(None, "camera: left, right or stereo, for smallnorb and solids")
@@ -195,6 +193,7 @@ class TrainConfig:
         _check_known(ROUTINGS, self.model.routing)
         if self.optim.loss is not None:
             _check_known(LOSSES, self.optim.loss)
+        check_settings(self.model.settings)
         default = ModelConfig()
         if not self.has_routing and (self.model.routing, self.model.shortcut) != (default.routing, default.shortcut):
             raise RunError(f"{self.model.name} has neither routing nor shortcut: leave them out")
@@ -206,6 +205,10 @@ class TrainConfig:
                 raise RunError(f"unknown {what} {value!r}: choose one of {', '.join(choices)}")
         if self.optim.batch_size and self.optim.batch_size % self.run.devices:
             raise RunError(f"batch_size {self.optim.batch_size} cannot be divided among {self.run.devices} devices")
+        if self.data.max_images is not None and self.data.max_images < self.run.devices:
+            raise RunError(
+                f"max_images {self.data.max_images} is too small for {self.run.devices} devices: each needs at least one image"
+            )
 
     @classmethod
     def of(cls, **settings: Any) -> TrainConfig:
@@ -232,9 +235,11 @@ class TrainConfig:
         Raises:
             RunError: A setting is unknown, of the wrong type or out of range.
         """
-        for name in values:
+        for name, section in values.items():
             if name not in SECTIONS:
                 raise RunError(unknown_setting(name, SECTIONS))
+            if not isinstance(section, Mapping):
+                raise RunError(f"{name} {section!r:.40} should be a table of settings")
         return cls(**{name: SECTIONS[name](**section) for name, section in values.items()})
 
     def to_dict(self) -> dict[str, dict[str, Any]]:

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_safetensors
 from torch import Tensor
 
 from shortcaps.errors import RunError
-from shortcaps.files import atomic_write, sha256_of, write_json
+from shortcaps.files import atomic_write, read_json, remove_leftovers, sha256_of, write_json
 from shortcaps.pretrained import pretrained_names
 from shortcaps.runs.manifest import Manifest
+from shortcaps.runs.weights import read_tensors, write_weights
 
 _CHECKPOINT_FORMAT = 2
 """Format 1, of version 0.1, had no checksum of the progress."""
@@ -91,6 +91,7 @@ class RunDirectory:
             raise RunError(f"{self.path} is in use by another process: wait for it, or choose another --out") from error
         except OSError as error:
             raise RunError(f"{self.path} cannot be written to ({error.strerror}): choose another --out") from error
+        remove_leftovers(self.path)
 
     def release(self) -> None:
         """Unlock the directory; remove it if it was created for this run and is still empty."""
@@ -111,9 +112,8 @@ class RunDirectory:
         return read_manifest(self.path)
 
     def write_weights(self, tensors: dict[str, Tensor], target: Path) -> None:
-        """Write named tensors as a safetensors file, atomically."""
-        with atomic_write(target) as file:
-            file.write(to_safetensors({name: tensor.contiguous().cpu() for name, tensor in tensors.items()}))
+        """Write named tensors as a safetensors file with its checksum, atomically."""
+        write_weights(tensors, target)
 
     def write_metrics(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Write metrics.csv, a row for each epoch."""
@@ -161,8 +161,7 @@ class RunDirectory:
         for tensors in self.path.glob("checkpoint-*.safetensors"):
             if not tensors.with_suffix(".json").exists():
                 tensors.unlink()
-        for part in self.path.glob(".*.part"):
-            part.unlink()
+        remove_leftovers(self.path)
 
     def _notes(self) -> list[Path]:
         return sorted(self.path.glob("checkpoint-*.json"), reverse=True)
@@ -183,7 +182,7 @@ class RunDirectory:
         for note_file in self._notes():
             tensors_file = note_file.with_suffix(".safetensors")
             try:
-                note = json.loads(note_file.read_text())
+                note = read_json(note_file)
                 if note["format"] not in (1, _CHECKPOINT_FORMAT) or note["config"] != config_digest:
                     complaints.append(f"{tensors_file.name} belongs to another run: not used")
                     is_foreign = True
@@ -205,19 +204,6 @@ class RunDirectory:
         return None, complaints
 
 
-def read_tensors(file: Path) -> dict[str, Tensor]:
-    """Read all tensors of a safetensors file by name.
-
-    Raises:
-        ValueError: It is not a safetensors file, or is damaged.
-    """
-    try:
-        with safe_open(file, framework="pt") as opened:
-            return {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118  (it is no dict)
-    except (SafetensorError, OSError) as error:
-        raise ValueError(f"{file} is not a safetensors file, or is damaged: {error}") from error
-
-
 def read_manifest(path: Path) -> Manifest:
     """Read config.json of a run.
 
@@ -234,12 +220,12 @@ def read_manifest(path: Path) -> Manifest:
             why = f"there is no such folder; networks that come with shortcaps: {', '.join(pretrained_names())}"
         raise RunError(f"{path} is not a run directory: {why}")
     try:
-        stored = json.loads(file.read_text("utf-8"))
+        stored = read_json(file)
         if not isinstance(stored, dict):
             raise RunError("it is not the config of a run")
         return Manifest.from_json(stored)
     except (RunError, ValueError, RecursionError) as error:
-        raise RunError(f"{file} cannot be used: {error}") from error
+        raise RunError(f"{file} cannot be used: {' '.join(str(error).split())[:400]}") from error
 
 
 def _digest_of_progress(progress: Mapping[str, Any]) -> str:

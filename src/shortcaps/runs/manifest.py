@@ -7,13 +7,19 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from shortcaps.data import find_spec
 from shortcaps.errors import RunError
+from shortcaps.losses import LOSSES
 from shortcaps.recipes import Recipe
 from shortcaps.registry import UnknownPart
+from shortcaps.runs.bounds import Side
 from shortcaps.runs.config import FLAGS, SECTIONS, TrainConfig
+from shortcaps.schedules import SCHEDULES
+from shortcaps.settings import checked_dataclass
 
 FORMAT = 2
 # Names of 0.1 that have changed: of a run's settings, and of a network's.
@@ -21,7 +27,7 @@ _OLD_FLAGS = {"most_images": "max_images"}
 _OLD_STEM = {"stem_channels": "width", "stem_kernel": "kernel", "stem_stride": "stride"}
 
 
-@dataclass(frozen=True)
+@checked_dataclass
 class TrainedOn:
     """The images that a network was trained on, as far as using the network requires.
 
@@ -41,13 +47,13 @@ class TrainedOn:
     name: str
     label: str
     protocol: str
-    class_names: tuple[str, ...]
-    stored_size: tuple[int, int]
+    class_names: Annotated[tuple[str, ...], Field(min_length=1)]
+    stored_size: tuple[Side, Side]
     bright_on_dark: bool
     centred_digits: bool
     view: str = ""
     augment: str = ""
-    fingerprints: Mapping[str, str] = field(default_factory=dict)
+    fingerprints: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -128,28 +134,45 @@ class Manifest:
         """Create a manifest from the contents of config.json, of this version or an older one.
 
         Raises:
-            RunError: It was written by an unknown version, or something is missing from it.
+            RunError: It was written by an unknown version, something is missing from it, or something has the wrong type.
         """
         try:
-            values = _upgrade(stored)
-            data = values["data"]
+            values = _Stored(**_upgrade(stored))
+            data = dict(values.data)
+            for name in ("class_names", "stored_size"):  # JSON has lists only
+                if isinstance(data.get(name), list):
+                    data[name] = tuple(data[name])
+            for section, settings in values.train.items():
+                SECTIONS[section](**settings)
+            # Names are looked up on demand only, as they may be those of a plug-in.
+            Recipe(**{**values.recipe, "schedule": next(iter(SCHEDULES)), "loss": next(iter(LOSSES))})
             return cls(
-                values["train"],
-                values["recipe"],
-                values["network"],
-                TrainedOn(
-                    **{
-                        **data,
-                        "class_names": tuple(data["class_names"]),
-                        "stored_size": tuple(data["stored_size"]),
-                    }
-                ),
-                values["environment"],
-                tuple(values.get("plugins", ())),
+                values.train,
+                values.recipe,
+                values.network,
+                TrainedOn(**data),
+                values.environment,
+                tuple(values.plugins),
                 digest_of(stored["train"], stored["recipe"]),
             )
-        except (KeyError, TypeError, AttributeError) as error:
+        except KeyError as error:
+            raise RunError(f"it is not the config of a run: {error} is missing, or unknown") from error
+        # A folder's name, to which the config of a 0.1 run leads, may be anything.
+        except (TypeError, ValueError, AttributeError, RuntimeError, OSError) as error:
             raise RunError(f"it is not the config of a run: {type(error).__name__} {error}") from error
+
+
+@checked_dataclass
+class _Stored:
+    """The layout of config.json, in the format of this version."""
+
+    format: int
+    train: dict[str, dict[str, Any]]
+    recipe: dict[str, Any]
+    network: dict[str, Any]
+    data: dict[str, Any]
+    environment: dict[str, str]
+    plugins: list[str] = field(default_factory=list)
 
 
 def digest_of(train: Mapping[str, Any], recipe: Mapping[str, Any]) -> str:

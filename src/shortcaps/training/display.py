@@ -74,10 +74,10 @@ class ConsoleDisplay(Display):
         self.steps = steps
         if self.console.is_terminal:
             self.bar = Progress(
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", markup=False),
                 BarColumn(bar_width=24),
                 TextColumn("{task.percentage:>3.0f} %"),
-                TextColumn("{task.fields[numbers]}"),
+                TextColumn("{task.fields[numbers]}", markup=False),
                 TimeRemainingColumn(compact=True),
                 console=self.console,
                 transient=True,

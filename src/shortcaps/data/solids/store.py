@@ -79,8 +79,6 @@ def _render(
     """Render files and write them; gives the images of each, (instances, views, categories, 2, side, side)."""
     objects = sum(map(len, missing)) * len(CATEGORIES)
     log.info("rendering %s (%s): %s objects", collection.name, part, f"{objects:,}")
-    for abandoned in next(iter(missing.values())).parent.glob(f".{collection.name}-*.part"):
-        abandoned.unlink()  # of a process that was killed: nobody else writes here while the folder is locked
     tell = _with_estimate(progress, f"{collection.name} ({part})")
     done = 0
     # numpy lets go of the interpreter while it computes, so threads share the work.
