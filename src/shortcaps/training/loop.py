@@ -15,7 +15,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
-from shortcaps.data import SPLITS
+from shortcaps.data import SPLITS, Dataset
 from shortcaps.environment import describe_environment
 from shortcaps.errors import RunError, RunFault
 from shortcaps.inference.evaluate import class_activations
@@ -338,11 +338,15 @@ class Trainer:
         self.display.epoch(row, self.recipe.epochs)
 
     def validation_error(self) -> float:
-        """Validation error as a fraction; each process evaluates its share of the images."""
-        share = self.validation.subset(slice(self.fabric.global_rank, None, self.fabric.world_size))
-        answers = class_activations(self.state.model, share, device=self.fabric.device).argmax(1)
-        correct = int((answers == share.labels).sum())
-        return 1 - int(self.summed(torch.tensor(correct))) / len(self.validation)
+        """Validation error as a fraction."""
+        answers = self.activations(self.validation).argmax(1)
+        return 1 - int((answers == self.validation.labels).sum()) / len(self.validation)
+
+    def activations(self, data: Dataset) -> Tensor:
+        """What the network gives for all images of a data set, (count, classes) on the CPU; the processes share the work."""
+        part, parts = self.fabric.global_rank, self.fabric.world_size
+        shown = class_activations(self.state.model, data, device=self.fabric.device, part=part, parts=parts)
+        return shown if parts == 1 else self.summed(shown).cpu()
 
     def summed(self, numbers: Tensor) -> Tensor:
         """The sum of a tensor over all processes."""
