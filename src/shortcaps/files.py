@@ -10,7 +10,7 @@ import os
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -47,7 +47,8 @@ def atomic_write(target: Path) -> Iterator[IO[bytes]]:
         os.chmod(name, 0o644)
         os.replace(name, target)
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        with suppress(OSError):  # what went wrong first is the error to report
+            Path(name).unlink(missing_ok=True)
         raise
 
 

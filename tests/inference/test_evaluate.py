@@ -8,7 +8,13 @@ import pytest
 import torch
 
 from shortcaps.data import Dataset
-from shortcaps.inference.evaluate import evaluate, expected_calibration_error, percent, summarise
+from shortcaps.inference.evaluate import (
+    class_activations,
+    evaluate,
+    expected_calibration_error,
+    percent,
+    summarise,
+)
 from shortcaps.reporting.intervals import independent_images, wilson_interval
 
 
@@ -83,3 +89,14 @@ def test_evaluation_leaves_the_model_as_it_was_and_does_not_depend_on_the_batch(
     results = [evaluate(model, data, batch_size=size) for size in (1, 2, 100)]
     assert model.training
     assert {result.accuracy for result in results} == {0.8}
+
+
+def test_parts_that_are_shared_out_add_up_to_the_whole_bit_for_bit() -> None:
+    data = replace(dataset([0, 1, 2] * 5), images=torch.randint(0, 255, (15, 1, 4, 4), dtype=torch.uint8))
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(16, 3))
+    whole = class_activations(model, data, batch_size=4)
+    for parts in (2, 3, 7):  # with seven, some have nothing to do
+        found = [class_activations(model, data, batch_size=4, part=part, parts=parts) for part in range(parts)]
+        assert torch.equal(torch.stack(found).sum(0), whole)
+        shown = torch.stack([part.any(1) for part in found])
+        assert torch.equal(shown.sum(0), torch.ones(15, dtype=torch.long))

@@ -1,5 +1,5 @@
 // The kernels by themselves, without Python: every kind of routing, the depth-wise convolution, the mix and squash, over awkward
-// shapes, at one and three threads. Every gradient is compared with a difference quotient in float64, and every buffer is
+// shapes, at one and three threads, as a whole and in pieces. Every gradient is compared with a difference quotient in float64, and every buffer is
 // exactly as large as it has to be, so that the address and undefined-behaviour sanitizers, with which the test suite builds
 // this program (test_program.py), see any step outside.
 
@@ -25,6 +25,7 @@ int64_t shortcaps_mix_backward(const MixProblem *);
 int64_t shortcaps_squash_forward(const SquashProblem *);
 int64_t shortcaps_squash_backward(const SquashProblem *);
 void shortcaps_set_work_per_thread(int64_t);
+int64_t shortcaps_set_vectors_at_once(int64_t);
 int shortcaps_limit_variant(int);
 }
 
@@ -231,10 +232,12 @@ int main() {
     for (int variant = 0; variant < 3; ++variant) {
         if (!shortcaps_limit_variant(variant)) continue;
         check_unknown_kinds();
-        for (int threads : {1, 3}) {
-            check_all<double>(threads);
-            check_all<float>(threads);
-        }
+        for (int threads : {1, 3})
+            for (int64_t at_once : {1 << 18, 7}) {  // as a whole, and in pieces
+                shortcaps_set_vectors_at_once(at_once);
+                check_all<double>(threads);
+                check_all<float>(threads);
+            }
     }
     std::printf("%d checks passed\n", checks);
 }

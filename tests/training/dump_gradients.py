@@ -20,7 +20,7 @@ def main(data: str, settings: str, target: str) -> None:
     trainer = Trainer(config, config.make_recipe(), RunDirectory(Path(target).parent), fabric, Display())
     images, labels = trainer.batch(0)
     loss = trainer.loss(trainer.network(images), labels, epoch=0)
-    fabric.backward(loss)
+    trainer.backward(loss)
     if fabric.is_global_zero:
         gradients = {
             name: p.grad.contiguous() for name, p in trainer.state.model.named_parameters() if p.grad is not None

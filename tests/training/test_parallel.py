@@ -11,6 +11,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+import shortcaps
+from shortcaps.data import load_dataset
+from shortcaps.inference.evaluate import evaluate
+from shortcaps.reporting.answers import StoredAnswers
 from shortcaps.training.synced import synchronise_batch_norm
 from tests.training.support import environment, finish, pictures, settings_file
 
@@ -89,12 +93,13 @@ def test_devices_2_trains_and_one_process_writes(tmp_path: Path) -> None:
 
 INTERRUPTED = """
 import os, signal, sys
+os.cpu_count = lambda: 4
 from shortcaps.training import loop
 loop.SECONDS_BETWEEN_CHECKPOINTS = 0
 original = loop.Trainer.take_step
 def take_step(self):
     result = original(self)
-    if self.state.step == 4 and self.fabric.global_rank == 1 and "--resume" not in sys.argv:
+    if self.state.step == 4 and self.fabric.global_rank == 1 and sys.argv[-1].endswith("/run") and "--resume" not in sys.argv:
         os.kill(os.getpid(), signal.SIGTERM)
     return result
 loop.Trainer.take_step = take_step
@@ -104,18 +109,22 @@ if __name__ == "__main__":
 """
 
 
-def test_two_processes_stop_together_and_go_on_to_the_same_weights(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "processes", [2, pytest.param(3, marks=pytest.mark.slow), pytest.param(4, marks=pytest.mark.slow)]
+)
+def test_processes_stop_together_and_go_on_to_the_same_weights(tmp_path: Path, processes: int) -> None:
     data, settings = pictures(tmp_path / "pictures", 24), settings_file(tmp_path, epochs=2)
     script = tmp_path / "interrupted.py"
     script.write_text(INTERRUPTED)
-    common = ["train", "--data", data, "--config", settings, "--devices", 2, "--out"]
-    finish(start(sys.executable, "-m", "shortcaps", *common, tmp_path / "whole"))
+    common = ["train", "--data", data, "--config", settings, "--devices", processes, "--out"]
+    finish(start(sys.executable, script, *common, tmp_path / "whole"))
     process = start(sys.executable, script, *common, tmp_path / "run")
     output, _ = process.communicate(timeout=60)
     assert process.returncode != 0
     assert output.count("resume with: shortcaps train --resume") == 1, output
     assert "resuming after step 4 of 6" in finish(start(sys.executable, script, "train", "--resume", tmp_path / "run"))
-    assert (tmp_path / "run/model.safetensors").read_bytes() == (tmp_path / "whole/model.safetensors").read_bytes()
+    for name in ("model.safetensors", "checkpoint-00000006.safetensors"):
+        assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
 
 
 @pytest.mark.slow
@@ -144,3 +153,42 @@ def test_synced_batch_norm_is_batch_norm_in_one_process(tmp_path: Path) -> None:
             torch.testing.assert_close(ours, expected)
     finally:
         torch.distributed.destroy_process_group()
+
+
+SHARED_TEST = """
+import atexit, pathlib, sys, time
+from shortcaps.training import loop, run
+place = pathlib.Path(sys.argv[-1]).parent
+original, write_report = loop.class_activations, run.write_report
+def class_activations(model, data, *, part, parts, **options):
+    atexit.register((place / f"left-{part}").touch)
+    found = original(model, data, part=part, parts=parts, batch_size=4, **options)
+    (place / f"shown-{part}").write_text(str(int(found.any(1).sum())))
+    return found
+def report_at_leisure(*arguments):
+    began = time.monotonic()
+    while not (place / "left-1").exists():
+        assert time.monotonic() - began < 60, "the second process waits for the report"
+        time.sleep(0.05)
+    return write_report(*arguments)
+loop.class_activations, run.write_report = class_activations, report_at_leisure
+from shortcaps.cli import main
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.mark.slow
+def test_processes_share_the_final_test_and_none_waits_for_the_report(tmp_path: Path) -> None:
+    data, settings = pictures(tmp_path / "pictures", 12), settings_file(tmp_path, epochs=1)
+    script, run = tmp_path / "shared.py", tmp_path / "run"
+    script.write_text(SHARED_TEST)
+    finish(start(sys.executable, script, "train", "--data", data, "--config", settings, "--devices", 2, "--out", run))
+    # Batches 0, 2 and 4, of four, four and two images; batches 1 and 3.
+    assert [(tmp_path / f"shown-{rank}").read_text() for rank in (0, 1)] == ["10", "8"]
+    images = load_dataset(data, "test", image_size=20)
+    alone = evaluate(shortcaps.load(run), images, batch_size=4)
+    assert json.loads((run / "result.json").read_text())["test"] == alone.to_dict()
+    answers = StoredAnswers.read(run / "answers.npz")
+    assert torch.equal(answers.predicted, alone.activations.argmax(1))
+    assert torch.equal(answers.labels, images.labels)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import torch
@@ -75,25 +76,33 @@ def class_activations(
     *,
     batch_size: int = 512,
     device: torch.device | str = "cpu",
+    part: int = 0,
+    parts: int = 1,
 ) -> Tensor:
     """What a network gives for every image of a data set; leaves it in the mode it was in.
+
+    Several processes may share the work: the sum of what each returns for its part is, bit for bit, what one returns for the whole, as
+    each sees whole batches.
 
     Args:
         model: Maps images (batch, channels, height, width) to (batch, classes).
         data: The images.
         batch_size: How many it is shown at a time.
         device: Where it is.
+        part: Which batches it is shown: every `parts`-th, from this one on.
+        parts: Among how many the batches are divided.
 
     Returns:
-        Activations (count, classes) on the CPU; probabilities for a plain network.
+        Activations (count, classes) on the CPU; probabilities for a plain network. Zeros for images of other parts.
     """
     was_training = model.training
     model.eval()
     dtype = next(model.parameters()).dtype
     # Made before the first batch: small results that live on between the large tensors of one batch and the next would keep
     # the C library from using that memory again, and hundreds of batches from fitting into it.
-    answers = torch.empty(len(data), len(data.class_names))
-    for images, answer in zip(data.images.split(batch_size), answers.split(batch_size), strict=True):
+    answers = torch.zeros(len(data), len(data.class_names))
+    batches = zip(data.images.split(batch_size), answers.split(batch_size), strict=True)
+    for images, answer in islice(batches, part, None, parts):
         answer.copy_(model(data.view(images.to(device)).to(dtype)))
     model.train(was_training)
     return answers

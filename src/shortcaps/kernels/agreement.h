@@ -16,14 +16,14 @@ class Agreement : public Block<Real, ROWS, COLS> {
         total = arena.take(outputs * size());
         heard = arena.take(outputs * size());
         pooled = arena.take(outputs * size());
-        coefficients = arena.take(members * outputs);
+        coefficients = arena.take(at_once * outputs);
         if (!backward) return;
         centres_grad = arena.take((iterations + 1) * outputs * size());
         sum_grad = arena.take(outputs * size());
         attended_grad = arena.take(outputs * size());
         heard_grad = arena.take(outputs * size());
         pooled_scores = arena.take(outputs * size());
-        scores_grad = arena.take(members * outputs);
+        scores_grad = arena.take(at_once * outputs);
         vote_grad = arena.take(size());
     }
 
@@ -32,19 +32,20 @@ class Agreement : public Block<Real, ROWS, COLS> {
             const V *centre = attended(turn);
             V *sum = of(sums, turn);
             clear(sum, outputs * size());
-            for (int64_t g = 0; g < problem.groups; ++g) {
-                share_out(g, centre, true);
+            for_each_piece([&](const Piece &piece) {
+                share_out(piece, centre, true);
                 if (members == 1) {
                     for (int64_t m = 0; m < outputs; ++m)
-                        add_scaled(sum + m * size(), coefficients[m] * weights[g], pooled + m * size());
-                    continue;
+                        add_scaled(sum + m * size(), coefficients[m] * weights[piece.input], pooled + m * size());
+                    return;
                 }
-                for (int64_t s = 0; s < members; ++s)
-                    for (int64_t m = 0; m < outputs; ++m) coefficients[s * outputs + m] *= weights[g * members + s];
-                contract<false>(pooled, size(), 1, coefficients, 1, outputs, poses_of(g), 1, size(), outputs, size(), members);
+                for (int64_t s = 0; s < piece.count; ++s)
+                    for (int64_t m = 0; m < outputs; ++m) coefficients[s * outputs + m] *= weights[piece.input + s];
+                contract<false>(
+                    pooled, size(), 1, coefficients, 1, outputs, poses_of(piece), 1, size(), outputs, size(), piece.count);
                 for (int64_t m = 0; m < outputs; ++m)  // Eq. (5)
-                    add_product(transform(g, m), pooled + m * size(), sum + m * size());
-            }
+                    add_product(transform(piece.group, m), pooled + m * size(), sum + m * size());
+            });
             gather(sum, outputs * size());
             squash(turn);
         }
@@ -60,14 +61,14 @@ class Agreement : public Block<Real, ROWS, COLS> {
             const V *centre = attended(turn);
             backward_of_squash(turn);
             clear(attended_grad, outputs * size());
-            for (int64_t g = 0; g < problem.groups; ++g) {
-                share_out(g, centre, needs_scores(centre));
+            for_each_piece([&](const Piece &piece) {
+                share_out(piece, centre, needs_scores(centre));
                 if (members == 1)
-                    backward_of_one(g, centre);
+                    backward_of_one(piece, centre);
                 else
-                    backward_of_group(g, centre);
-                add_transform_gradients(g);
-            }
+                    backward_of_several(piece, centre);
+                add_transform_gradients(piece.group);
+            });
             if (!centre) continue;
             const int64_t from = problem.kind == ATTENTION ? turn : (from_start() ? 0 : 1);
             for (int64_t before = from; before <= turn; ++before)
@@ -91,13 +92,14 @@ class Agreement : public Block<Real, ROWS, COLS> {
     // Going back through equal shares, scores matter only to the activations of the inputs.
     bool needs_scores(const V *centre) const { return centre || problem.activations_grad; }
 
-    // Eq. (6), (7): the coefficients of the members of a group. A single member has its votes left in `pooled`.
-    void share_out(int64_t g, const V *centre, bool with_votes) {
-        const V *pose = poses_of(g);
+    // Eq. (6), (7): the coefficients of a piece. The only member of a group has its votes left in `pooled`.
+    void share_out(const Piece &piece, const V *centre, bool with_votes) {
+        const V *pose = poses_of(piece);
+        const int64_t g = piece.group;
         if (members == 1 && with_votes)
             for (int64_t m = 0; m < outputs; ++m) vote(transform(g, m), pose, pooled + m * size());
         if (!centre) {
-            std::fill_n(coefficients, members * outputs, splat<Real>(Real(1) / outputs));
+            std::fill_n(coefficients, piece.count * outputs, splat<Real>(Real(1) / outputs));
             return;
         }
         if (members == 1) {
@@ -105,9 +107,9 @@ class Agreement : public Block<Real, ROWS, COLS> {
         } else {
             for (int64_t m = 0; m < outputs; ++m)
                 Base::template transposed<false>(transform(g, m), centre + m * size(), heard + m * size());
-            contract<false>(coefficients, 1, outputs, heard, size(), 1, pose, size(), 1, outputs, members, size());
+            contract<false>(coefficients, 1, outputs, heard, size(), 1, pose, size(), 1, outputs, piece.count, size());
         }
-        for (int64_t s = 0; s < members; ++s) softmax(coefficients + s * outputs);
+        for (int64_t s = 0; s < piece.count; ++s) softmax(coefficients + s * outputs);
     }
 
     void squash(int64_t turn) {
@@ -133,18 +135,20 @@ class Agreement : public Block<Real, ROWS, COLS> {
         }
     }
 
-    void backward_of_group(int64_t g, const V *centre) {
-        const V *pose = poses_of(g);
-        V *by_pose = poses_grad + g * members * size();
+    void backward_of_several(const Piece &piece, const V *centre) {
+        const V *pose = poses_of(piece);
+        V *by_pose = poses_grad + piece.input * size();
+        const int64_t g = piece.group, count = piece.count;
         for (int64_t m = 0; m < outputs; ++m)
             Base::template transposed<false>(transform(g, m), sum_grad + m * size(), heard_grad + m * size());
-        contract<false>(scores_grad, 1, outputs, heard_grad, size(), 1, pose, size(), 1, outputs, members, size());
-        for (int64_t s = 0; s < members; ++s) turn_into_score_gradients(g * members + s, coefficients + s * outputs, scores_grad + s * outputs);
-        contract<true>(by_pose, 1, size(), heard_grad, 1, size(), coefficients, outputs, 1, size(), members, outputs);
-        contract<false>(pooled, size(), 1, coefficients, 1, outputs, pose, 1, size(), outputs, size(), members);
+        contract<false>(scores_grad, 1, outputs, heard_grad, size(), 1, pose, size(), 1, outputs, count, size());
+        for (int64_t s = 0; s < count; ++s)
+            turn_into_score_gradients(piece.input + s, coefficients + s * outputs, scores_grad + s * outputs);
+        contract<true>(by_pose, 1, size(), heard_grad, 1, size(), coefficients, outputs, 1, size(), count, outputs);
+        contract<false>(pooled, size(), 1, coefficients, 1, outputs, pose, 1, size(), outputs, size(), count);
         if (centre) {
-            contract<true>(by_pose, 1, size(), heard, 1, size(), scores_grad, outputs, 1, size(), members, outputs);
-            contract<false>(pooled_scores, size(), 1, scores_grad, 1, outputs, pose, 1, size(), outputs, size(), members);
+            contract<true>(by_pose, 1, size(), heard, 1, size(), scores_grad, outputs, 1, size(), count, outputs);
+            contract<false>(pooled_scores, size(), 1, scores_grad, 1, outputs, pose, 1, size(), outputs, size(), count);
         }
         clear(transform_grad, outputs * rows() * rows());
         for (int64_t m = 0; m < outputs; ++m) {
@@ -156,8 +160,9 @@ class Agreement : public Block<Real, ROWS, COLS> {
         }
     }
 
-    void backward_of_one(int64_t g, const V *centre) {
-        const V *v = pooled, *pose = poses_of(g);
+    void backward_of_one(const Piece &piece, const V *centre) {
+        const V *v = pooled, *pose = poses_of(piece);
+        const int64_t g = piece.group;
         clear(transform_grad, outputs * rows() * rows());
         for (int64_t m = 0; m < outputs; ++m)
             scores_grad[m] = needs_scores(centre) ? dot(v + m * size(), sum_grad + m * size()) : V{};

@@ -1,33 +1,6 @@
-// What the routings have in common: a block of routing problems that are solved side by side, its memory, and the small
-// matrix products that carry poses into votes and gradients back. Included inside a namespace, as lanes.h is.
+// What the routings have in common: a block of routing problems that are solved side by side, and the small matrix
+// products that carry poses into votes and gradients back. Included inside a namespace, as lanes.h is.
 #pragma once
-
-// Memory for the vectors of one block. Until `allocate` it only counts what is taken, so that the same constructor first
-// measures and then takes.
-template <class Real>
-class Arena {
-  public:
-    Arena() = default;
-    ~Arena() { std::free(data_); }
-    Arena(const Arena &) = delete;
-    Arena &operator=(const Arena &) = delete;
-
-    Vector<Real> *take(int64_t vectors) {
-        Vector<Real> *result = data_ ? data_ + used_ : nullptr;
-        used_ += vectors;
-        return result;
-    }
-    void allocate() {
-        const size_t bytes = (used_ * sizeof(Vector<Real>) + 63) / 64 * 64;
-        data_ = static_cast<Vector<Real> *>(std::aligned_alloc(64, bytes));
-        if (!data_) throw std::bad_alloc();
-        used_ = 0;
-    }
-
-  private:
-    Vector<Real> *data_ = nullptr;
-    int64_t used_ = 0;
-};
 
 // c[i, j] (+)= Σ_k a[i, k] b[j, k], for vectors anywhere: index i, j or k is multiplied by the stride of that name. In
 // pieces of four by two, whose sums stay in registers.
@@ -87,7 +60,7 @@ class Block {
     Block(const RoutingProblem &p, Arena<Real> &arena, bool backward)
         : problem(p), across_inputs(!backward && runs_across_inputs(p)),
           members(across_inputs ? vectors_of(p.members) : p.members), inputs(p.groups * members), outputs(p.outputs),
-          iterations(p.iterations) {
+          iterations(p.iterations), at_once(std::min(members, std::max<int64_t>(1, shortcaps_vectors_at_once / outputs))) {
         poses = arena.take(inputs * size());
         weights = arena.take(inputs);
         share_weights = arena.take(inputs);
@@ -180,6 +153,7 @@ class Block {
     const RoutingProblem &problem;
     const bool across_inputs;
     const int64_t members, inputs, outputs, iterations;  // inputs and members: vectors of them
+    const int64_t at_once;                               // members in a piece, see below
     int64_t first = 0;                                    // the first sample of the block
 
     V *poses, *activation;
@@ -198,7 +172,20 @@ class Block {
     const Real *transform(int64_t group, int64_t m) const {
         return static_cast<const Real *>(problem.transforms) + (group * outputs + m) * rows() * rows();
     }
-    const V *poses_of(int64_t group) const { return poses + group * members * size(); }
+
+    // What has a number for each input and output exists for one piece at a time: for members of one group, so many that it
+    // takes up at most `shortcaps_vectors_at_once`. As a rule that is the whole group.
+    struct Piece {
+        int64_t group, input, count;  // input: the first of them
+    };
+    template <class Body>
+    void for_each_piece(Body body) const {
+        for (int64_t g = 0; g < problem.groups; ++g)
+            for (int64_t s = 0; s < members; s += at_once)
+                body(Piece{g, g * members + s, std::min(at_once, members - s)});
+    }
+    const V *poses_of(const Piece &piece) const { return poses + piece.input * size(); }
+
     bool from_start() const { return problem.start != nullptr; }
     // The capsules that inputs are compared with in a turn, or null: the first turn from scratch knows none.
     const V *compared(int64_t turn) const { return turn || from_start() ? of(centres, turn) : nullptr; }
@@ -392,6 +379,7 @@ class Block {
 // What a routing takes from Block: a template has to say so by name.
 #define SHORTCAPS_FROM_BLOCK                                                                                              \
     typedef Block<Real, ROWS, COLS> Base;                                                                                 \
+    typedef typename Base::Piece Piece;                                                                                   \
     typedef Vector<Real> V;                                                                                               \
     using Base::across_inputs, Base::problem, Base::members, Base::inputs, Base::outputs, Base::iterations;               \
     using Base::activation, Base::centres, Base::poses, Base::share_weights, Base::state, Base::state_vectors;            \
@@ -399,5 +387,6 @@ class Block {
     using Base::add_outer, Base::add_product, Base::add_scaled, Base::add_transform_gradients, Base::all_inputs;          \
     using Base::by_activation, Base::clear, Base::cols, Base::compared, Base::difference, Base::dot, Base::from_start;    \
     using Base::gather, Base::gather_largest, Base::log_softmax, Base::of, Base::poses_of, Base::rows, Base::scale_by_totals;       \
+    using Base::at_once, Base::for_each_piece;                                                                            \
     using Base::shared_beta_grad, Base::shared_beta_use_grad, Base::size, Base::softmax, Base::transform;  \
     using Base::vote, Base::weights

@@ -4,6 +4,8 @@
 #include "routing.h"
 
 #include <initializer_list>
+#include <new>
+#include <stdexcept>
 
 #define DECLARE(VARIANT)                            \
     namespace VARIANT {                             \
@@ -26,6 +28,9 @@ DECLARE(avx512)
 
 // Vector operations that make it worth while to wake another thread, which costs about as much.
 int64_t shortcaps_work_per_thread = 50000;
+
+// How many vectors a thread keeps of what has a number for each input and output: 16 MB of the widest.
+int64_t shortcaps_vectors_at_once = 1 << 18;
 
 enum Variant { GENERIC, AVX2, AVX512 };
 
@@ -56,6 +61,13 @@ int shortcaps_limit_variant(int variant) {
 // For tests: small problems are divided among threads as well.
 void shortcaps_set_work_per_thread(int64_t operations) { shortcaps_work_per_thread = operations; }
 
+// For tests: small problems are solved in pieces as well. Returns how many vectors it was before.
+int64_t shortcaps_set_vectors_at_once(int64_t vectors) {
+    const int64_t before = shortcaps_vectors_at_once;
+    shortcaps_vectors_at_once = vectors;
+    return before;
+}
+
 // For the Python side to notice a library that was built from another version of the source, and to see that both sides
 // mean the same by a problem.
 #ifndef SHORTCAPS_SOURCE
@@ -74,13 +86,23 @@ int64_t shortcaps_problem_sizes() {
 int64_t shortcaps_routing_kinds() { return ROUTING_KINDS; }
 
 #ifdef SHORTCAPS_X86
-#define DISPATCH(FUNCTION)                             \
+#define SOLVE(FUNCTION)                                \
     if (chosen == AVX512) return avx512::FUNCTION(*p); \
     if (chosen == AVX2) return avx2::FUNCTION(*p);     \
     return generic::FUNCTION(*p);
 #else
-#define DISPATCH(FUNCTION) return generic::FUNCTION(*p);
+#define SOLVE(FUNCTION) return generic::FUNCTION(*p);
 #endif
+
+// The caller does not know C++, and an exception must not reach it. A vector longer than any memory says so by length_error.
+#define DISPATCH(FUNCTION)                \
+    try {                                 \
+        SOLVE(FUNCTION)                   \
+    } catch (const std::bad_alloc &) {    \
+        return OUT_OF_MEMORY;             \
+    } catch (const std::length_error &) { \
+        return OUT_OF_MEMORY;             \
+    }
 
 // All of them return 0, or what went wrong (routing.h).
 int64_t shortcaps_route_forward(const RoutingProblem *p) { DISPATCH(forward) }

@@ -1,6 +1,6 @@
 // EM routing: outputs are Gaussians with a variance for each number of a pose, fitted by E and M steps.
 //
-// A group's members are treated together, one output after another: what an output needs (its mean, its variances and
+// Members of a group are treated together, one output after another: what an output needs (its mean, its variances and
 // their gradients) then stays in the nearest cache while the votes for it are computed, used and forgotten.
 #pragma once
 
@@ -11,7 +11,8 @@ class ExpectationMaximisation : public Block<Real, ROWS, COLS> {
   public:
     ExpectationMaximisation(const RoutingProblem &p, Arena<Real> &arena, bool backward)
         : Base(p, arena, backward), floor(static_cast<Real>(p.floor)), sharpness(static_cast<Real>(p.sharpness)),
-          temperature(static_cast<Real>(p.softness)), cost_scale(static_cast<Real>(double(p.outputs) / (double(all_inputs()) * size()))) {
+          temperature(static_cast<Real>(p.softness)), cost_scale(static_cast<Real>(double(p.outputs) / (double(all_inputs()) * size()))),
+          keeps_shares(!backward && inputs * outputs <= shortcaps_vectors_at_once) {
         centres = arena.take((iterations + 1) * outputs * size());
         variances = arena.take((iterations + 1) * outputs * size());
         totals = arena.take((iterations + 1) * outputs);
@@ -24,9 +25,9 @@ class ExpectationMaximisation : public Block<Real, ROWS, COLS> {
         constants = arena.take(outputs);
         largest = arena.take(outputs);
         pooled = arena.take(outputs * size());
-        log_shares = arena.take(members * outputs);
-        distances = arena.take(members);
-        shares = arena.take(inputs * outputs);
+        log_shares = arena.take(at_once * outputs);
+        distances = arena.take(at_once);
+        shares = arena.take((keeps_shares ? inputs : at_once) * outputs);
         if (!backward) return;
         centres_grad = arena.take((iterations + 1) * outputs * size());
         variance_grad = arena.take(outputs * size());
@@ -36,9 +37,9 @@ class ExpectationMaximisation : public Block<Real, ROWS, COLS> {
         next_logit_grad = arena.take(outputs);
         assigned_grad = arena.take(outputs);
         offsets = arena.take(outputs);
-        coefficients = arena.take(members * outputs);
-        scores_grad = arena.take(members * outputs);
-        by_coefficients = arena.take(members);
+        coefficients = arena.take(at_once * outputs);
+        scores_grad = arena.take(at_once * outputs);
+        by_coefficients = arena.take(at_once);
         vote_grad = arena.take(size());
     }
 
@@ -56,7 +57,6 @@ class ExpectationMaximisation : public Block<Real, ROWS, COLS> {
                 assigned[m] = existing / Real(outputs);
                 scales[m] = V{};
             }
-            std::fill_n(shares, inputs * outputs, splat<Real>(1));
             measure_variance(0);
         } else {
             clear(variances, outputs * size());
@@ -91,12 +91,12 @@ class ExpectationMaximisation : public Block<Real, ROWS, COLS> {
             clear(step_sums, outputs * size());
             clear(square_sums, outputs * size());
             clear(next_logit_grad, outputs);
-            for (int64_t g = 0; g < problem.groups; ++g) {
-                expect<true>(g, turn);
-                for (int64_t s = 0; s < members; ++s) gradients_of_scores(g, turn, s);
-                for (int64_t m = 0; m < outputs; ++m) gradients_of_votes(g, turn, m);
-                add_transform_gradients(g);
-            }
+            for_each_piece([&](const Piece &piece) {
+                expect<true>(piece, turn);
+                for (int64_t s = 0; s < piece.count; ++s) gradients_of_scores(piece, turn, s);
+                for (int64_t m = 0; m < outputs; ++m) gradients_of_votes(piece, turn, m);
+                add_transform_gradients(piece.group);
+            });
             if (!before) return;
             V *by_before = of(centres_grad, turn - 1);
             for (int64_t m = 0; m < outputs; ++m) {
@@ -112,6 +112,7 @@ class ExpectationMaximisation : public Block<Real, ROWS, COLS> {
 
   private:
     const Real floor, sharpness, temperature, cost_scale;
+    const bool keeps_shares;  // from the mean of a turn to its variance, where they are not too many
     V *variances, *totals, *assigned, *scales, *logits, *precision, *constants, *largest, *pooled, *log_shares, *shares, *distances;
     V *variance_grad, *step_sums, *square_sums, *logit_grad, *next_logit_grad, *assigned_grad, *offsets;
     V *coefficients, *scores_grad, *by_coefficients, *vote_grad;
@@ -120,18 +121,21 @@ class ExpectationMaximisation : public Block<Real, ROWS, COLS> {
     // to 1 over the inputs. From this logarithm of its largest share on they are measured relative to it (`scales`).
     static constexpr Real FAR = -40;
 
-    // E step for the members of a group: log_shares and shares, over the outputs. Turn 1 from scratch shares equally.
+    V *shares_of(const Piece &piece) const { return keeps_shares ? shares + piece.input * outputs : shares; }
+
+    // E step for a piece: log_shares and shares, over the outputs. Turn 1 from scratch shares equally.
     // Going back, the votes serve for the gradients of the coefficients as well.
     template <bool BACKWARD>
-    void expect(int64_t g, int64_t turn) {
-        const V *before = compared(turn - 1), *pose = poses_of(g);
+    void expect(const Piece &piece, int64_t turn) {
+        const V *before = compared(turn - 1);
+        const int64_t count = piece.count;
         for (int64_t m = 0; m < outputs && (before || BACKWARD); ++m) {
             const V *old = before ? before + m * size() : nullptr, *inverse = precision + m * size();
             const V *mean = of(centres, turn) + m * size(), *by_mean = of(centres_grad, turn) + m * size();
             const V *by_variance = variance_grad + m * size();
-            std::fill_n(distances, members, V{});
-            if (BACKWARD) std::fill_n(by_coefficients, members, -offsets[m]);
-            for_each_row_of_votes(transform(g, m), pose, [&](int64_t s, int first, const V *v) {
+            std::fill_n(distances, count, V{});
+            if (BACKWARD) std::fill_n(by_coefficients, count, -offsets[m]);
+            for_each_row_of_votes(piece, m, [&](int64_t s, int first, const V *v) {
                 V distance = distances[s], by_coefficient = BACKWARD ? by_coefficients[s] : V{};
                 for (int c = 0; c < WIDTH; ++c) {
                     const int h = first + c;
@@ -141,18 +145,18 @@ class ExpectationMaximisation : public Block<Real, ROWS, COLS> {
                 distances[s] = distance;
                 if (BACKWARD) by_coefficients[s] = by_coefficient;
             });
-            for (int64_t s = 0; s < members; ++s) {
+            for (int64_t s = 0; s < count; ++s) {
                 log_shares[s * outputs + m] = constants[m] - distances[s] / 2;
                 if (BACKWARD) scores_grad[s * outputs + m] = by_coefficients[s];
             }
         }
-        V *share = shares + g * members * outputs;
+        V *share = shares_of(piece);
         if (!before) {
-            std::fill_n(log_shares, members * outputs, splat<Real>(std::log(Real(1) / outputs)));
-            std::fill_n(share, members * outputs, splat<Real>(Real(1) / outputs));
+            std::fill_n(log_shares, count * outputs, splat<Real>(std::log(Real(1) / outputs)));
+            std::fill_n(share, count * outputs, splat<Real>(Real(1) / outputs));
             return;
         }
-        for (int64_t s = 0; s < members; ++s) {
+        for (int64_t s = 0; s < count; ++s) {
             V *x = log_shares + s * outputs, *result = share + s * outputs, top = x[0], total{};
             for (int64_t m = 1; m < outputs; ++m) top = larger(top, x[m]);
             for (int64_t m = 0; m < outputs; ++m) total += result[m] = exponential(x[m] - top);
@@ -173,13 +177,15 @@ class ExpectationMaximisation : public Block<Real, ROWS, COLS> {
     }
 
     // Votes for one output, a row of them (or, where its width is not known when compiling, a number) at a time for all
-    // members: what belongs to the row stays in registers. Calls body(member, first number, votes).
+    // members of a piece: what belongs to the row stays in registers. Calls body(member, first number, votes).
     static constexpr int WIDTH = COLS ? COLS : 1;
     template <class Body>
-    void for_each_row_of_votes(const Real *T, const V *pose, Body body) const {
+    void for_each_row_of_votes(const Piece &piece, int64_t m, Body body) const {
+        const Real *T = transform(piece.group, m);
+        const V *pose = poses_of(piece);
         for (int r = 0; r < rows(); ++r)
             for (int c = 0; c < cols(); c += WIDTH)
-                for (int64_t s = 0; s < members; ++s) {
+                for (int64_t s = 0; s < piece.count; ++s) {
                     V v[WIDTH];
                     for (int j = 0; j < WIDTH; ++j) v[j] = vote_number(T, pose + s * size(), r, c + j);
                     body(s, r * cols() + c, v);
@@ -192,7 +198,7 @@ class ExpectationMaximisation : public Block<Real, ROWS, COLS> {
         return sum;
     }
 
-    // E step and the mean of the M step. `shares` is left relative to `scales`, for the variance.
+    // E step and the mean of the M step. Shares that are kept are left relative to `scales`, for the variance.
     void share_and_average(int64_t turn) {
         V *next = of(centres, turn), *total = totals + turn * outputs, *given = assigned + turn * outputs;
         V *scale = scales + turn * outputs;
@@ -228,38 +234,50 @@ class ExpectationMaximisation : public Block<Real, ROWS, COLS> {
         V *next = of(centres, turn), *total = totals + turn * outputs;
         clear(next, outputs * size());
         clear(total, outputs);
-        for (int64_t g = 0; g < problem.groups; ++g) {
-            expect<false>(g, turn);
-            for (int64_t s = 0; s < members; ++s) {
-                const int64_t i = g * members + s;
-                V *share = shares + i * outputs, *weighted = log_shares + s * outputs;
+        for_each_piece([&](const Piece &piece) {
+            expect<false>(piece, turn);
+            for (int64_t s = 0; s < piece.count; ++s) {
+                const int64_t i = piece.input + s;
+                V *share = shares_of(piece) + s * outputs, *weighted = log_shares + s * outputs;
                 look_at(i, weighted, share);
                 for (int64_t m = 0; m < outputs; ++m) {
                     share[m] = scaled_share(turn, share[m], weighted[m], m);
                     total[m] += weighted[m] = share[m] * share_weights[i];
                 }
             }
-            contract<false>(pooled, size(), 1, log_shares, 1, outputs, poses_of(g), 1, size(), outputs, size(), members);
-            for (int64_t m = 0; m < outputs; ++m) add_product(transform(g, m), pooled + m * size(), next + m * size());
-        }
+            contract<false>(
+                pooled, size(), 1, log_shares, 1, outputs, poses_of(piece), 1, size(), outputs, size(), piece.count);
+            for (int64_t m = 0; m < outputs; ++m) add_product(transform(piece.group, m), pooled + m * size(), next + m * size());
+        });
+    }
+
+    // The shares of a piece in a turn, relative to `scales`. All are equal about given capsules, in turn 0.
+    void find_shares(const Piece &piece, int64_t turn) {
+        V *share = shares_of(piece);
+        if (!turn) std::fill_n(share, piece.count * outputs, splat<Real>(1));
+        if (!turn || keeps_shares) return;
+        expect<false>(piece, turn);
+        for (int64_t n = 0; n < piece.count * outputs; ++n) share[n] = scaled_share(turn, share[n], log_shares[n], n % outputs);
     }
 
     void measure_variance(int64_t turn) {
         V *variance = of(variances, turn);
         clear(variance, outputs * size());
-        for (int64_t g = 0; g < problem.groups; ++g)
+        for_each_piece([&](const Piece &piece) {
+            find_shares(piece, turn);
             for (int64_t m = 0; m < outputs; ++m) {
                 const V *mean = of(centres, turn) + m * size(), factor = 1 / totals[turn * outputs + m];
-                for (int64_t s = 0; s < members; ++s)
-                    distances[s] = shares[(g * members + s) * outputs + m] * share_weights[g * members + s] * factor;
+                for (int64_t s = 0; s < piece.count; ++s)
+                    distances[s] = shares_of(piece)[s * outputs + m] * share_weights[piece.input + s] * factor;
                 V *__restrict sum = variance + m * size();
-                for_each_row_of_votes(transform(g, m), poses_of(g), [&](int64_t s, int first, const V *v) {
+                for_each_row_of_votes(piece, m, [&](int64_t s, int first, const V *v) {
                     for (int c = 0; c < WIDTH; ++c) {
                         const V away = v[c] - mean[first + c];
                         sum[first + c] += distances[s] * away * away;
                     }
                 });
             }
+        });
         gather(variance, outputs * size());
         for (int64_t n = 0; n < outputs * size(); ++n) variance[n] += floor;
     }
@@ -315,9 +333,9 @@ class ExpectationMaximisation : public Block<Real, ROWS, COLS> {
     }
 
     // For one member, from the gradients of the coefficients to those of the scores, i.e. of ln (a N(v)).
-    void gradients_of_scores(int64_t g, int64_t turn, int64_t s) {
-        const int64_t i = g * members + s;
-        const V *share = shares + i * outputs, *log_share = log_shares + s * outputs;
+    void gradients_of_scores(const Piece &piece, int64_t turn, int64_t s) {
+        const int64_t i = piece.input + s;
+        const V *share = shares_of(piece) + s * outputs, *log_share = log_shares + s * outputs;
         V *gradient = scores_grad + s * outputs, total{};
         for (int64_t m = 0; m < outputs; ++m) {
             const V relative = scaled_share(turn, share[m], log_share[m], m) / totals[turn * outputs + m];
@@ -333,8 +351,8 @@ class ExpectationMaximisation : public Block<Real, ROWS, COLS> {
         }
     }
 
-    void gradients_of_votes(int64_t g, int64_t turn, int64_t m) {
-        const Real *T = transform(g, m);
+    void gradients_of_votes(const Piece &piece, int64_t turn, int64_t m) {
+        const Real *T = transform(piece.group, m);
         const V *mean = of(centres, turn) + m * size(), *by_mean = of(centres_grad, turn) + m * size();
         const V *by_variance = variance_grad + m * size(), *inverse = precision + m * size();
         const V *before = compared(turn - 1) ? compared(turn - 1) + m * size() : nullptr;
@@ -342,8 +360,8 @@ class ExpectationMaximisation : public Block<Real, ROWS, COLS> {
         V *__restrict by_vote = vote_grad;
         V *by_transform = transform_grad + m * rows() * rows();
         clear(by_transform, rows() * rows());
-        for (int64_t s = 0; s < members; ++s) {
-            const V *pose = poses_of(g) + s * size();
+        for (int64_t s = 0; s < piece.count; ++s) {
+            const V *pose = poses_of(piece) + s * size();
             const V coefficient = coefficients[s * outputs + m], by_score = scores_grad[s * outputs + m];
             for (int r = 0; r < rows(); ++r)
                 for (int c = 0; c < cols(); ++c) {
@@ -358,7 +376,7 @@ class ExpectationMaximisation : public Block<Real, ROWS, COLS> {
                     }
                     by_vote[h] = gradient;
                 }
-            Base::template transposed<true>(T, vote_grad, poses_grad + (g * members + s) * size());
+            Base::template transposed<true>(T, vote_grad, poses_grad + (piece.input + s) * size());
             add_outer(vote_grad, pose, by_transform);
         }
     }

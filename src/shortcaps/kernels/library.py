@@ -17,7 +17,7 @@ from torch.autograd.forward_ad import unpack_dual
 LIBRARY = Path(__file__).parent / "_native.so"
 _DISABLE = "SHORTCAPS_NO_NATIVE"
 # As in routing.h. Every entry point returns 0, or what went wrong.
-_UNKNOWN_KIND = -1
+_UNKNOWN_KIND, _OUT_OF_MEMORY = -1, -2
 
 
 class RoutingProblem(ctypes.Structure):
@@ -149,7 +149,8 @@ def call(name: str, problem: ctypes.Structure) -> None:
     """Solve a problem with an entry point of the library, e.g. `route_forward`.
 
     Raises:
-        RuntimeError: There is no library, or it has no kernel for the problem.
+        RuntimeError: There is no library, it has no kernel for the problem, or there is not enough memory; the last with the words of
+            PyTorch's own error, `DefaultCPUAllocator: can't allocate memory`.
     """
     if _LIBRARY is None:
         raise RuntimeError(f"{name} needs the native library, which is {description()}")
@@ -158,6 +159,11 @@ def call(name: str, problem: ctypes.Structure) -> None:
         raise RuntimeError(
             f"the native library has no kernel for routing kind {problem.kind}: "
             f"it has the kinds 0 to {_LIBRARY.shortcaps_routing_kinds() - 1}"
+        )
+    if code == _OUT_OF_MEMORY:
+        raise RuntimeError(
+            f"DefaultCPUAllocator: can't allocate memory: {name} of the native library needs more than there is; "
+            "try a smaller batch or fewer threads"
         )
     if code:
         raise RuntimeError(f"{name} of the native library failed with code {code}")

@@ -8,8 +8,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <new>
 #include <type_traits>
 #include <vector>
 
@@ -20,6 +22,7 @@
 namespace VARIANT {
 
 #include "lanes.h"
+#include "arena.h"
 
 namespace {
 
@@ -32,15 +35,13 @@ class Convolution {
     static constexpr int LANES = Lanes<Real>::count;
 
   public:
-    explicit Convolution(const LocalProblem &problem)
+    Convolution(const LocalProblem &problem, Arena<Real> &arena)
         : p(problem), taps(p.kernel_height * p.kernel_width), column(p.rows * p.height * p.width) {
-        storage.resize((2 * column + taps * p.rows * p.rows + p.rows + p.height * p.width + 1) * sizeof(V) + 64);
-        auto start = (reinterpret_cast<uintptr_t>(storage.data()) + 63) / 64 * 64;
-        x = reinterpret_cast<V *>(start);
-        by_x = x + column;
-        by_transform = by_x + column;
-        values = by_transform + taps * p.rows * p.rows;
-        factors = values + p.rows;
+        x = arena.take(column);
+        by_x = arena.take(column);
+        by_transform = arena.take(taps * p.rows * p.rows);
+        values = arena.take(p.rows);
+        factors = arena.take(p.height * p.width);
     }
 
     void forward(int64_t n, int64_t c, int64_t first) {
@@ -92,7 +93,6 @@ class Convolution {
   private:
     const LocalProblem &p;
     const int64_t taps, column;
-    std::vector<char> storage;
     V *x, *by_x, *by_transform, *values, *factors;
 
     void backward_of_tap(
@@ -190,11 +190,13 @@ int64_t operations(const LocalProblem &p) {
 template <class Real, int ROWS>
 void local_forward_of(const LocalProblem &p) {
     const int64_t lanes = Lanes<Real>::count, blocks = (p.batch + lanes - 1) / lanes, tasks = blocks * p.channels * p.cols;
+    const int threads = threads_for(p.threads, tasks, tasks * operations(p));
+    Arenas<Real> arenas(threads, [&](auto &arena) { Convolution<Real, ROWS>(p, arena); });
 #ifdef _OPENMP
-#pragma omp parallel num_threads(threads_for(p.threads, tasks, tasks * operations(p)))
+#pragma omp parallel num_threads(threads)
 #endif
     {
-        Convolution<Real, ROWS> convolution(p);
+        Convolution<Real, ROWS> convolution(p, arenas.mine());
 #ifdef _OPENMP
 #pragma omp for collapse(2) schedule(dynamic, 4)
 #endif
@@ -209,11 +211,13 @@ void local_backward_of(const LocalProblem &p) {
     const int64_t lanes = Lanes<Real>::count, blocks = (p.batch + lanes - 1) / lanes;
     const int64_t parts = std::min(LOCAL_PARTS, blocks), size = p.kernel_height * p.kernel_width * p.rows * p.rows;
     std::vector<Real> sums(p.channels * parts * size, Real(0));
+    const int threads = threads_for(p.threads, p.channels * parts, blocks * p.channels * p.cols * operations(p));
+    Arenas<Real> arenas(threads, [&](auto &arena) { Convolution<Real, ROWS>(p, arena); });
 #ifdef _OPENMP
-#pragma omp parallel num_threads(threads_for(p.threads, p.channels * parts, blocks * p.channels * p.cols * operations(p)))
+#pragma omp parallel num_threads(threads)
 #endif
     {
-        Convolution<Real, ROWS> convolution(p);
+        Convolution<Real, ROWS> convolution(p, arenas.mine());
 #ifdef _OPENMP
 #pragma omp for collapse(2) schedule(dynamic)
 #endif

@@ -22,6 +22,7 @@
 namespace VARIANT {
 
 #include "lanes.h"
+#include "arena.h"
 #include "block.h"
 #include "agreement.h"
 #include "em.h"
@@ -46,14 +47,13 @@ template <class Routing>
 void forward_blocks(const RoutingProblem &p) {
     const int64_t lanes = Routing::LANES;
     const int64_t blocks = Routing::runs_across_inputs(p) ? p.batch : (p.batch + lanes - 1) / lanes;
+    const int threads = threads_for(p.threads, blocks, blocks * operations(p));
+    Arenas<typename Routing::Real> arenas(threads, [&](auto &arena) { Routing(p, arena, false); });
 #ifdef _OPENMP
-#pragma omp parallel num_threads(threads_for(p.threads, blocks, blocks * operations(p)))
+#pragma omp parallel num_threads(threads)
 #endif
     {
-        Arena<typename Routing::Real> arena;
-        { Routing measure(p, arena, false); }
-        arena.allocate();
-        Routing routing(p, arena, false);
+        Routing routing(p, arenas.mine(), false);
 #ifdef _OPENMP
 #pragma omp for schedule(dynamic)
 #endif
@@ -73,14 +73,13 @@ void backward_blocks(const RoutingProblem &p) {
     const int64_t parts = std::min(PARTS, blocks), transforms = p.groups * p.outputs * p.rows * p.rows;
     const int64_t shared = transforms + 2 * p.outputs;
     std::vector<Real> sums(parts * shared, Real(0));
+    const int threads = threads_for(p.threads, parts, blocks * operations(p));
+    Arenas<Real> arenas(threads, [&](auto &arena) { Routing(p, arena, true); });
 #ifdef _OPENMP
-#pragma omp parallel num_threads(threads_for(p.threads, parts, blocks * operations(p)))
+#pragma omp parallel num_threads(threads)
 #endif
     {
-        Arena<Real> arena;
-        { Routing measure(p, arena, true); }
-        arena.allocate();
-        Routing routing(p, arena, true);
+        Routing routing(p, arenas.mine(), true);
 #ifdef _OPENMP
 #pragma omp for schedule(dynamic)
 #endif

@@ -4,12 +4,13 @@
 #include <cstdint>
 
 extern int64_t shortcaps_work_per_thread;
+extern int64_t shortcaps_vectors_at_once;
 
 // A routing's class names its number in its NativeSpec (kernels/spec.py). The last entry counts them.
 enum RoutingKind : int64_t { ATTENTION, DYNAMIC, FUZZY, EM, ROUTING_KINDS };
 
 // What the entry points return: 0 where all went well. Negative, so that no size of a state is taken for it.
-constexpr int64_t UNKNOWN_KIND = -1;
+constexpr int64_t UNKNOWN_KIND = -1, OUT_OF_MEMORY = -2;
 
 // Poses are (batch, groups, members, rows, cols) with any strides; everything else is contiguous. Null: not given, or not
 // wanted. A gradient has the layout of what it is the gradient of.

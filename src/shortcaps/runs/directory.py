@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,7 @@ class RunDirectory:
         return self.path / "last-good.safetensors"
 
     def claim(self, *, resume: bool) -> None:
-        """Create and lock the directory.
+        """Create and lock the directory, and remove what a process that died left incomplete.
 
         Args:
             resume: Whether a run has to be there already.
@@ -87,6 +88,7 @@ class RunDirectory:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = FileLock(self.path / ".lock")
             self._lock.acquire(timeout=0)
+            self._remove_leftovers()
         except Timeout as error:
             raise RunError(f"{self.path} is in use by another process: wait for it, or choose another --out") from error
         except OSError as error:
@@ -98,10 +100,12 @@ class RunDirectory:
         if self._lock is None:
             return
         self._lock.release()
-        if {file.name for file in self.path.iterdir()} <= {".lock"}:
-            (self.path / ".lock").unlink(missing_ok=True)
-            if self._is_new:
-                self.path.rmdir()
+        # Where the disk itself has failed, that is the error to report, not that an empty folder stays behind.
+        with suppress(OSError):
+            if {file.name for file in self.path.iterdir()} <= {".lock"}:
+                (self.path / ".lock").unlink(missing_ok=True)
+                if self._is_new:
+                    self.path.rmdir()
 
     def write_json(self, name: str, content: dict[str, Any]) -> None:
         """Write a JSON file of this name, atomically."""
@@ -157,7 +161,7 @@ class RunDirectory:
         self._remove_leftovers()
 
     def _remove_leftovers(self) -> None:
-        """Remove what a killed process left incomplete: tensors without their note, files under temporary names."""
+        """Remove what a process that died left incomplete: tensors without their note, files under temporary names."""
         for tensors in self.path.glob("checkpoint-*.safetensors"):
             if not tensors.with_suffix(".json").exists():
                 tensors.unlink()

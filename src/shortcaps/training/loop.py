@@ -15,7 +15,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
-from shortcaps.data import SPLITS
+from shortcaps.data import SPLITS, Dataset
 from shortcaps.environment import describe_environment
 from shortcaps.errors import RunError, RunFault
 from shortcaps.inference.evaluate import class_activations
@@ -28,6 +28,7 @@ from shortcaps.schedules import SCHEDULES
 from shortcaps.training.diagnose import first_nonfinite_layer
 from shortcaps.training.display import Display
 from shortcaps.training.events import Events
+from shortcaps.training.replicas import average_gradients, share_buffers
 from shortcaps.training.seeds import derive
 from shortcaps.training.setup import augmentation, load_split, make_manifest, make_network, make_optimizer
 from shortcaps.training.signals import Interrupted, listening_for_signals
@@ -129,9 +130,10 @@ class Trainer:
             activations, penalty = self.network(images), 0.0
         epoch = step / self.steps_per_epoch
         loss = self.loss(activations, labels, epoch=epoch, **self.recipe.loss_settings) + penalty
-        self.fabric.backward(loss)
-        if self.fabric.device.type == "cpu" or step % STEPS_BETWEEN_LOOKS == 0:
-            self.check_numbers(step, loss, images)
+        self.backward(loss)
+        self.latest = (step, loss.detach(), images)
+        if self.looks_at_every_step or step % STEPS_BETWEEN_LOOKS == 0:
+            self.check_numbers(*self.latest)
         if step % STEPS_BETWEEN_LOOKS == 0:
             self.good = self.snapshot()
         self.optimizer.step()
@@ -139,16 +141,43 @@ class Trainer:
         self.state.progress.step = step + 1
         return loss.detach(), (activations.detach().argmax(1) == labels).sum()
 
+    def backward(self, loss: Tensor) -> None:
+        """Compute the gradients of a loss that is the mean over this process's part of the batch: those of the whole batch."""
+        self.fabric.backward(loss)
+        if self.fabric.world_size > 1:
+            average_gradients(self.state.model)
+            share_buffers(self.state.model)
+
+    @property
+    def looks_at_every_step(self) -> bool:
+        """Whether it costs little to fetch numbers from the device."""
+        return self.fabric.device.type == "cpu"
+
     def check_numbers(self, step: int, loss: Tensor, images: Tensor) -> None:
         """Raise RunFault unless the loss and all gradients are finite."""
         gradients = [p.grad for p in self.state.model.parameters() if p.grad is not None]
         norm = torch.nn.utils.get_total_norm(gradients)
         if torch.isfinite(loss) and torch.isfinite(norm):
             return
+        raise self.fault("the loss" if not torch.isfinite(loss) else "a gradient", step, images)
+
+    def check_state(self) -> None:
+        """Raise RunFault unless all is finite that is about to be validated, selected or saved.
+
+        A state that is not could never be resumed from, and after the last look (`STEPS_BETWEEN_LOOKS`) anything may have happened.
+        """
+        step, _, images = self.latest
+        if not self.looks_at_every_step:
+            self.check_numbers(*self.latest)
+        tensors = self.state.to_checkpoint().tensors.values()
+        if not torch.stack([torch.isfinite(tensor).all().to(self.fabric.device) for tensor in tensors]).all():
+            raise self.fault("a number of the state", step, images)
+
+    def fault(self, what: str, step: int, images: Tensor) -> RunFault:
+        """The error of a run in which something is not finite after this step, with these images."""
         where = first_nonfinite_layer(self.state.model, images)
-        what = "the loss" if not torch.isfinite(loss) else "a gradient"
         epoch, batch = divmod(step, self.steps_per_epoch)
-        raise RunFault(
+        return RunFault(
             f"{what} is not a number at step {step} (epoch {epoch + 1}, batch {batch}), first seen in "
             f"{where or 'the backward pass'}, {self.state.model.title}; the last good weights are in "
             f"{self.run.last_good_file}. Try a smaller --lr than {self.recipe.lr:g}"
@@ -240,10 +269,11 @@ class Trainer:
                 known = progress.losses + torch.stack(losses).tolist()
                 mean = sum(known) / len(known)
                 accuracy = (progress.correct + float(correct) * self.fabric.world_size) / progress.seen
-                speed = (progress.seen - seen_before) / (time.monotonic() - began)
+                speed = (progress.seen - seen_before) / self.seconds_since(began)
                 self.display.step(self.state.step, f"{epoch + 1}/{self.recipe.epochs}", mean, accuracy, speed)
             stop, late = self.agreed(signalled(), time.monotonic() - saved > SECONDS_BETWEEN_CHECKPOINTS)
             if ended or late or stop is not None:
+                self.check_state()
                 totals = self.summed(torch.stack([*losses, correct])).tolist()
                 progress.losses += [total / self.fabric.world_size for total in totals[:-1]]
                 progress.correct += int(totals[-1])
@@ -257,11 +287,15 @@ class Trainer:
                 self.save()
             if stop is not None:
                 raise Interrupted(stop, self.state.step)
-        training_seconds = time.monotonic() - began
-        self.end_epoch(epoch, (progress.seen - seen_before) / training_seconds)
+        self.end_epoch(epoch, (progress.seen - seen_before) / self.seconds_since(began))
         stop, _ = self.agreed(signalled(), False)
         if stop is not None and self.state.step < self.steps:
             raise Interrupted(stop, self.state.step)
+
+    @staticmethod
+    def seconds_since(began: float) -> float:
+        """The time since a value of `time.monotonic`; never 0, though a coarse clock may stand still for an epoch."""
+        return max(time.monotonic() - began, 1e-6)
 
     def agreed(self, stop: int | None, late: bool) -> tuple[int | None, bool]:
         """Combine the findings of all processes, so that they all stop or save after the same step."""
@@ -304,11 +338,15 @@ class Trainer:
         self.display.epoch(row, self.recipe.epochs)
 
     def validation_error(self) -> float:
-        """Validation error as a fraction; each process evaluates its share of the images."""
-        share = self.validation.subset(slice(self.fabric.global_rank, None, self.fabric.world_size))
-        answers = class_activations(self.state.model, share, device=self.fabric.device).argmax(1)
-        correct = int((answers == share.labels).sum())
-        return 1 - int(self.summed(torch.tensor(correct))) / len(self.validation)
+        """Validation error as a fraction."""
+        answers = self.activations(self.validation).argmax(1)
+        return 1 - int((answers == self.validation.labels).sum()) / len(self.validation)
+
+    def activations(self, data: Dataset) -> Tensor:
+        """What the network gives for all images of a data set, (count, classes) on the CPU; the processes share the work."""
+        part, parts = self.fabric.global_rank, self.fabric.world_size
+        shown = class_activations(self.state.model, data, device=self.fabric.device, part=part, parts=parts)
+        return shown if parts == 1 else self.summed(shown).cpu()
 
     def summed(self, numbers: Tensor) -> Tensor:
         """The sum of a tensor over all processes."""

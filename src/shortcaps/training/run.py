@@ -7,7 +7,7 @@ from pathlib import Path
 
 from shortcaps.environment import is_first_process
 from shortcaps.errors import RunError, RunFault
-from shortcaps.inference.evaluate import Evaluation, evaluate
+from shortcaps.inference.evaluate import Evaluation, summarise
 from shortcaps.reporting.answers import StoredAnswers
 from shortcaps.runs.config import TrainConfig
 from shortcaps.runs.directory import RunDirectory
@@ -75,25 +75,24 @@ def train(
         if resume:
             trainer.restore()
         trainer.train()
-        if not fabric.is_global_zero:
-            fabric.barrier()
-            return None
-        result = _finish(trainer)
-        fabric.barrier()
-        return result
+        return _finish(trainer)
     except OSError as error:
         raise RunFault(f"{error.filename or run.path}: {error.strerror or error}") from error
     finally:
         run.release()
 
 
-def _finish(trainer: Trainer) -> TrainingResult:
-    """Test the selected weights once, and write what there is to say."""
+def _finish(trainer: Trainer) -> TrainingResult | None:
+    """Test the selected weights once, in all processes, and write what there is to say, in the first."""
     state, run = trainer.state, trainer.run
     model, progress = state.model, state.progress
     model.load_state_dict(state.best)
+    activations = trainer.activations(trainer.test)
+    # Nobody waits for the first process to write: a process group gives up those who wait for half an hour.
+    if not trainer.fabric.is_global_zero:
+        return None
     run.write_weights(state.best, run.weights_file)
-    test = evaluate(model, trainer.test, device=trainer.fabric.device)
+    test = summarise(activations, trainer.test)
     predicted = test.activations.argmax(1)
     StoredAnswers(predicted, trainer.test.labels, trainer.test.originals).write(run.answers_file)
     result = TrainingResult(run.path, test, progress.best_epoch, progress.seconds)

@@ -25,6 +25,7 @@ from shortcaps.runs.config import TrainConfig
 from shortcaps.runs.manifest import Manifest, TrainedOn, digest_of
 from shortcaps.schedules import SCHEDULES
 from shortcaps.training.display import Display
+from shortcaps.training.replicas import Replicas
 from shortcaps.training.seeds import derive
 
 
@@ -46,7 +47,7 @@ def make_fabric(config: TrainConfig) -> Fabric:
         accelerator=accelerator,
         devices=devices,
         num_nodes=machines,
-        strategy="ddp" if devices * machines > 1 else "auto",
+        strategy=Replicas() if devices * machines > 1 else "auto",
         precision=config.run.precision,  # type: ignore[arg-type]
     )
 
