@@ -15,11 +15,14 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import shortcaps
-from shortcaps.errors import RunError
+from shortcaps.data import Dataset, load_dataset
+from shortcaps.data.registry import register_dataset
+from shortcaps.errors import DataError, RunError
 from shortcaps.pretrained import FOLDER
-from shortcaps.runs.directory import RunDirectory, read_manifest
+from shortcaps.runs.directory import Checkpoint, RunDirectory, read_manifest
 from shortcaps.runs.weights import read_header, read_tensors, write_weights
 from shortcaps.training import TrainConfig
+from tests.data.fakes import forget_afterwards
 
 OLD = Path(__file__).parents[1] / "fixtures" / "runs-0.1" / "shortcut-fuzzy"
 BUNDLED = FOLDER / "mnist-baseline-fuzzy"
@@ -188,6 +191,34 @@ def test_the_descriptor_of_a_refused_file_is_closed(tmp_path: Path) -> None:
     for _ in range(20):
         refusal(run)
     assert len(os.listdir("/proc/self/fd")) <= before
+
+
+@pytest.mark.parametrize("written_as", [1, 2])
+def test_a_checkpoint_whose_progress_was_changed_is_not_used(tmp_path: Path, written_as: int) -> None:
+    run = RunDirectory(tmp_path)
+    for step in (10, 20):
+        run.write_checkpoint(Checkpoint({"weights": torch.zeros(1)}, {"step": step, "losses": [0.1, 1e-300]}), "ours")
+    note = tmp_path / "checkpoint-00000020.json"
+    content = json.loads(note.read_text())
+    note.write_text(json.dumps({**content, "format": written_as, "progress": {**content["progress"], "step": 19}}))
+    found, complaints = run.read_checkpoint("ours")
+    assert found is not None
+    assert found.progress["step"] == 10
+    assert complaints == ["checkpoint-00000020.safetensors is damaged (its checksum does not match): not used"]
+
+
+def test_a_split_without_images_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    forget_afterwards(monkeypatch)
+
+    @register_dataset("empty", image_size=8)
+    def load_empty(split: str, protocol: str) -> Dataset:
+        count = 0 if split == "test" else 2
+        images = torch.zeros(count, 1, 8, 8, dtype=torch.uint8)
+        return Dataset("empty", "empty", split, protocol, images, torch.arange(count), ("a", "b"))
+
+    assert len(load_dataset("empty", "train")) == 2
+    with pytest.raises(DataError, match="empty has no images for test: add some"):
+        load_dataset("empty", "test")
 
 
 def test_fewer_images_than_devices_are_refused() -> None:

@@ -56,6 +56,17 @@ def test_a_picture_is_recognised_whichever_way_it_comes(client) -> None:  # type
     assert raw.json() == form.json()
 
 
+def test_an_answer_that_is_not_a_number_is_refused_in_one_line(
+    client,  # type: ignore[no-untyped-def]
+    predictor: Predictor,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(predictor.network, "forward", lambda images: torch.full((len(images), 10), torch.nan))
+    answer = client.post("/predict", files={"image": ("one.png", one())})
+    assert answer.status_code == 503
+    assert "gives an answer that is not a number" in answer.json()["error"]
+
+
 def test_details_and_transformations_on_request(client, predictor: Predictor) -> None:  # type: ignore[no-untyped-def]
     answer = client.post("/predict?details=true&rotation=90", files={"image": one()}).json()
     assert [len(block) for block in answer["maps"]] == [5, 3, 1]

@@ -36,9 +36,9 @@ def load(run: str | Path) -> Network:
         from shortcaps.runs.network import check_network
         from shortcaps.runs.weights import read_header, read_tensors
     except ModuleNotFoundError as missing:
+        package = (missing.name or "").partition(".")[0]
         raise ModuleNotFoundError(
-            f"loading a network needs {missing.name}, which is not installed: pip install 'shortcaps[use]'",
-            name=missing.name,
+            f"loading a network needs {package}, which is not installed: pip install 'shortcaps[use]'", name=package
         ) from missing
     path = find_run(run)
     manifest = read_manifest(path)

@@ -24,6 +24,7 @@ from typing import Any
 import torch
 
 from shortcaps.errors import RunError
+from shortcaps.files import remove_leftovers
 from shortcaps.reproduce.cells import Cell
 from shortcaps.reproduce.records import (
     Record,
@@ -166,6 +167,7 @@ def run_grid(
     Raises:
         RunError: All jobs were run with other settings.
     """
+    remove_leftovers(out)
     known = read_records(out)
     waiting: queue.SimpleQueue[Job] = queue.SimpleQueue()
     done: list[Record] = []

@@ -192,7 +192,7 @@ class RunDirectory:
                     is_foreign = True
                     continue
                 is_whole = sha256_of(tensors_file) == note["sha256"]
-                if note["format"] > 1:
+                if note["format"] > 1 or "progress_sha256" in note:
                     is_whole = is_whole and _digest_of_progress(note["progress"]) == note["progress_sha256"]
                 if not is_whole:
                     complaints.append(f"{tensors_file.name} is damaged (its checksum does not match): not used")
