@@ -64,7 +64,7 @@ class Fault:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
         self.folder, self.at, self.lasting, self.code = str(folder), -1, False, errno.ENOSPC
         self.calls = 0
-        for owner, name in ((tempfile, "mkstemp"), (os, "fsync"), (os, "replace"), (os, "unlink"), (os, "fdopen")):
+        for owner, name in ((tempfile, "mkstemp"), (os, "fsync"), (os, "replace"), (os, "unlink")):
             monkeypatch.setattr(owner, name, self.wrapped(getattr(owner, name)))
 
     def wrapped(self, function: Callable[..., Any]) -> Callable[..., Any]:

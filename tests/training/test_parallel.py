@@ -192,3 +192,36 @@ def test_processes_share_the_final_test_and_none_waits_for_the_report(tmp_path: 
     answers = StoredAnswers.read(run / "answers.npz")
     assert torch.equal(answers.predicted, alone.activations.argmax(1))
     assert torch.equal(answers.labels, images.labels)
+
+
+EXCHANGE = """
+import sys, torch, torch.distributed as dist
+from shortcaps.training.replicas import average_gradients, share_buffers
+rank = int(sys.argv[1])
+dist.init_process_group("gloo", rank=rank, world_size=2, store=dist.FileStore(sys.argv[2], 2))
+model = torch.nn.ModuleDict({name: torch.nn.Linear(2, 1, bias=False) for name in ("both", "second", "none")})
+model["frozen"] = torch.nn.Linear(2, 1, bias=False).requires_grad_(False)
+model["norm"] = torch.nn.BatchNorm1d(2, affine=False)
+model["both"].weight.grad = torch.tensor([[1.0, 2.0]]) * (rank + 1)
+if rank:
+    model["second"].weight.grad = torch.tensor([[4.0, 8.0]])
+model["norm"].running_mean.fill_(rank + 5)
+average_gradients(model)
+share_buffers(model)
+print({name: None if p.grad is None else p.grad.tolist() for name, p in model.named_parameters()})
+print(model["norm"].running_mean.tolist())
+dist.barrier()
+"""
+
+
+@pytest.mark.slow
+def test_a_parameter_that_only_some_processes_use_has_a_gradient_in_all(tmp_path: Path) -> None:
+    processes = [start(sys.executable, "-c", EXCHANGE, rank, tmp_path / "store") for rank in (0, 1)]
+    gradients = {
+        "both.weight": [[1.5, 3.0]],
+        "second.weight": [[2.0, 4.0]],
+        "none.weight": None,
+        "frozen.weight": None,
+    }
+    for process in processes:
+        assert finish(process).splitlines() == [str(gradients), "[5.0, 5.0]"]

@@ -46,7 +46,7 @@ def train(
         display: Where progress is shown; nowhere if None.
 
     Returns:
-        The result; None in all processes but the first.
+        The result; None in all processes but the first, which may return before the run directory is complete.
 
     Raises:
         RunError: The config makes no sense, or the run directory cannot be used.
