@@ -126,7 +126,7 @@ MISTAKES = {
     "zero epochs": (["--epochs", "0"], "epochs 0 should be greater than or equal to 1"),
     "unknown routing": (["--routing", "fuzzi"], "unknown routing 'fuzzi': choose one of attention"),
     "unknown network": (["--model", "big"], "unknown network 'big': choose one of baseline"),
-    "unknown recipe": (["--recipe", "slow"], "unknown recipe 'slow': choose one of fast, paper, or give the path"),
+    "unknown recipe": (["--recipe", "slow"], "unknown recipe 'slow': choose one of compact, fast, paper, or give the path"),
     "negative lr": (["--lr", "-1"], "lr -1.0 should be greater than 0"),
     "too many devices": (["--devices", "999"], "devices 999 is too large: this machine has"),
     "too small images": (["--image-size", "9"], "image_size 9 is too small: capsule layer 2"),
