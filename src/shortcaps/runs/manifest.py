@@ -7,9 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any
-
-from pydantic import Field
+from typing import Any
 
 from shortcaps.data import find_spec
 from shortcaps.errors import RunError
@@ -47,7 +45,7 @@ class TrainedOn:
     name: str
     label: str
     protocol: str
-    class_names: Annotated[tuple[str, ...], Field(min_length=1)]
+    class_names: tuple[str, ...]
     stored_size: tuple[Side, Side]
     bright_on_dark: bool
     centred_digits: bool
