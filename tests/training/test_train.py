@@ -10,6 +10,7 @@ import subprocess
 import sys
 import types
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -20,8 +21,9 @@ from shortcaps.data import load_dataset
 from shortcaps.errors import RunError, RunFault
 from shortcaps.recipes import FOLDER as RECIPE_FOLDER
 from shortcaps.recipes import RECIPES
-from shortcaps.runs.directory import read_tensors
+from shortcaps.runs.directory import RunDirectory, read_tensors
 from shortcaps.training import TrainConfig, train
+from shortcaps.training.display import Display
 from shortcaps.training.loop import Trainer
 from shortcaps.training.seeds import derive
 from shortcaps.training.setup import load_split, make_network, make_optimizer, network_settings
@@ -113,8 +115,6 @@ def test_other_precisions_train_to_the_end(tmp_path: Path, precision: str) -> No
 
 
 def test_a_trial_on_few_images_sees_all_classes(tmp_path: Path) -> None:
-    from shortcaps.training.display import Display
-
     data = pictures(tmp_path / "pictures", 40)
     few = load_split(TrainConfig.of(data=str(data), image_size=20, max_images=30), "train", Display())
     assert len(few) == 30
@@ -126,7 +126,10 @@ MISTAKES = {
     "zero epochs": (["--epochs", "0"], "epochs 0 should be greater than or equal to 1"),
     "unknown routing": (["--routing", "fuzzi"], "unknown routing 'fuzzi': choose one of attention"),
     "unknown network": (["--model", "big"], "unknown network 'big': choose one of baseline"),
-    "unknown recipe": (["--recipe", "slow"], "unknown recipe 'slow': choose one of compact, fast, paper, or give the path"),
+    "unknown recipe": (
+        ["--recipe", "slow"],
+        "unknown recipe 'slow': choose one of compact, fast, paper, or give the path",
+    ),
     "negative lr": (["--lr", "-1"], "lr -1.0 should be greater than 0"),
     "too many devices": (["--devices", "999"], "devices 999 is too large: this machine has"),
     "too small images": (["--image-size", "9"], "image_size 9 is too small: capsule layer 2"),
@@ -167,8 +170,6 @@ def test_an_existing_run_is_neither_overwritten_nor_resumed_as_another(run: Path
 
 
 def test_a_run_directory_in_use_is_refused(tmp_path: Path) -> None:
-    from shortcaps.runs.directory import RunDirectory
-
     first, second = RunDirectory(tmp_path / "run"), RunDirectory(tmp_path / "run")
     first.claim(resume=False)
     with pytest.raises(RunError, match="is in use by another process"):
@@ -311,6 +312,13 @@ def test_training_brings_neither_the_full_trainer_nor_torchvision() -> None:
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
+
+
+def test_fewer_images_than_processes_are_refused(tmp_path: Path) -> None:
+    config = TrainConfig.of(data=str(pictures(tmp_path / "pictures", 4)), image_size=20, network=SMALL)
+    fabric: Any = types.SimpleNamespace(world_size=64, device=torch.device("cpu"))
+    with pytest.raises(RunError, match="has 12 training images, fewer than the 64 processes: use fewer --devices"):
+        Trainer(config, config.make_recipe(), RunDirectory(tmp_path / "run"), fabric, Display())
 
 
 def test_weight_decay_leaves_norms_and_biases_alone() -> None:

@@ -71,6 +71,11 @@ class Trainer:
         self.data, self.validation, self.test = self.splits.values()
         self.augment = augmentation(recipe, self.data)
         self.images, self.labels = self.data.images.to(fabric.device), self.data.labels.to(fabric.device)
+        if len(self.data) < fabric.world_size:
+            raise RunError(
+                f"{config.data.name} has {len(self.data)} training images, fewer than the {fabric.world_size} processes: "
+                "use fewer --devices"
+            )
         self.batch_size = min(recipe.batch_size, len(self.data) // fabric.world_size * fabric.world_size)
         self.steps_per_epoch = max(1, len(self.data) // self.batch_size)
         self.steps = recipe.epochs * self.steps_per_epoch
