@@ -16,6 +16,12 @@ settings.load_profile("suite")
 
 
 @pytest.fixture(autouse=True, scope="session")
+def _single_threaded_from_the_start() -> None:
+    """Fixtures of a whole module run before those of its first test, and what they train is compared bit by bit."""
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True, scope="session")
 def _every_thread_gets_work() -> None:
     """The native code divides a problem among threads only if it is large; those of the tests are small."""
     if (library := native()) is not None:

@@ -55,7 +55,7 @@ def test_markup_in_names_is_shown(
                 Image.new("L", (20, 20), 60 * number).save(place / f"[x]{number}.png")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
-    shortcaps(monkeypatch, "predict", run, data)
+    shortcaps(monkeypatch, "predict", run, data.name)
     printed = capsys.readouterr().out
     assert "[red]pictures/train/[a] :car:/[x]0.png" in printed
     assert any(name in re.sub(r"\S+png", "", printed) for name in NAMES)

@@ -52,19 +52,22 @@ def atomic_write(target: Path) -> Iterator[IO[bytes]]:
         raise
 
 
-def remove_leftovers(folder: Path) -> None:
+def remove_leftovers(folder: Path, *, is_claimed: bool = False) -> None:
     """Remove what killed processes left of files that `atomic_write` had begun in a folder; those of living ones stay.
 
     What cannot be removed, as the folder belongs to somebody else, stays too.
+
+    Args:
+        folder: Where to look.
+        is_claimed: Whether nobody but the caller writes there, so that a file need not have been idle for a while.
     """
     for part in folder.glob(".*.part"):
         with contextlib.suppress(OSError):
             idle = time.time() - part.stat().st_mtime
             with part.open("rb") as file:
                 is_abandoned = _try_lock(file.fileno())
-            if is_abandoned is not False and idle > (
-                _SECONDS_BEFORE_REMOVAL if is_abandoned else _SECONDS_WITHOUT_LOCKS
-            ):
+            patience = _SECONDS_BEFORE_REMOVAL if is_abandoned else _SECONDS_WITHOUT_LOCKS
+            if is_claimed or (is_abandoned is not False and idle > patience):
                 part.unlink()
 
 

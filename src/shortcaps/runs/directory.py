@@ -93,7 +93,6 @@ class RunDirectory:
             raise RunError(f"{self.path} is in use by another process: wait for it, or choose another --out") from error
         except OSError as error:
             raise RunError(f"{self.path} cannot be written to ({error.strerror}): choose another --out") from error
-        remove_leftovers(self.path)
 
     def release(self) -> None:
         """Unlock the directory; remove it if it was created for this run and is still empty."""
@@ -165,7 +164,7 @@ class RunDirectory:
         for tensors in self.path.glob("checkpoint-*.safetensors"):
             if not tensors.with_suffix(".json").exists():
                 tensors.unlink()
-        remove_leftovers(self.path)
+        remove_leftovers(self.path, is_claimed=True)
 
     def _notes(self) -> list[Path]:
         return sorted(self.path.glob("checkpoint-*.json"), reverse=True)
