@@ -65,4 +65,4 @@ def test_time_and_memory_are_those_of_table_2(tmp_path: Path) -> None:
     ]
     (tmp_path / "table2.json").write_text(json.dumps({"networks": measured}))
     (sentence,) = said(tmp_path)
-    assert "is 2.5 to 2.5 times as fast and takes 3.0 to 3.0 times less memory" in sentence
+    assert "is 2.5 to 2.5 times as fast and needs 3.0 to 3.0 times less memory" in sentence

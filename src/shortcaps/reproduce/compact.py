@@ -10,6 +10,7 @@ from statistics import mean, stdev
 from shortcaps.data import DATASETS
 from shortcaps.files import write_json
 from shortcaps.models import list_models
+from shortcaps.reporting.paired import PairedDifference
 from shortcaps.reporting.tables import Grid, write_report
 from shortcaps.reproduce.cells import Cell
 from shortcaps.reproduce.pairs import pair_runs
@@ -45,9 +46,8 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
-        """`ahead`, `behind`, or `not told apart` if the interval includes zero."""
-        low, high = self.difference_interval
-        return "ahead" if low > 0 else "behind" if high < 0 else "not told apart"
+        """`ahead`, `behind`, or `not told apart` where the interval takes in zero."""
+        return PairedDifference(self.difference, self.difference_interval).verdict
 
     def __str__(self) -> str:
         low, high = (100 * bound for bound in self.difference_interval)

@@ -76,6 +76,6 @@ def _costs(table2: dict[str, Any]) -> Iterator[str]:
         ]
         if faster and lighter:
             yield (
-                f"With the shortcut a training step of the {network} network is {min(faster):.1f} to {max(faster):.1f} times as fast and takes "
+                f"With the shortcut a training step of the {network} network is {min(faster):.1f} to {max(faster):.1f} times as fast and needs "
                 f"{min(lighter):.1f} to {max(lighter):.1f} times less memory, over the routings (Table 2, measured on this project's machine)."
             )
