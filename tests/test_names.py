@@ -16,6 +16,7 @@ import torch
 from PIL import Image
 
 from shortcaps.__main__ import main
+from shortcaps.cli.app import console
 from shortcaps.data import load_dataset
 from shortcaps.errors import DataError, RunFault
 from shortcaps.inference.predict import Predictor
@@ -54,7 +55,9 @@ def test_markup_in_names_is_shown(
             for number in range(4):
                 Image.new("L", (20, 20), 60 * number).save(place / f"[x]{number}.png")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
+    # So wide that no name is folded, whatever the terminal was like when the console was made.
+    monkeypatch.setattr(console, "_width", 200)
+    monkeypatch.setattr(console, "_height", 50)
     shortcaps(monkeypatch, "predict", run, data.name)
     printed = capsys.readouterr().out
     assert "[red]pictures/train/[a] :car:/[x]0.png" in printed
