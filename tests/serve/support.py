@@ -17,9 +17,9 @@ RUN = "mnist-baseline-fuzzy"
 
 
 @contextmanager
-def serving(*options: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+def serving(*options: str, run: str = RUN) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """The address of a running server, and its process."""
-    command = [sys.executable, "-m", "shortcaps", "serve", RUN, "--port", "0", *options]
+    command = [sys.executable, "-m", "shortcaps", "serve", run, "--port", "0", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

@@ -16,17 +16,17 @@ import pytest
 import torch
 from PIL import Image
 
+import shortcaps
 from shortcaps.errors import RunError
 from shortcaps.inference.predict import Predictor
 from shortcaps.serve import Limits, create_app
 from shortcaps.serve.answers import Question, answer_all
 from shortcaps.serve.batching import Batcher
+from shortcaps.serve.refusals import Refused
 from shortcaps.serve.schema import Answer
 from shortcaps.serve.service import SLOW_PLACES, Service
-from shortcaps.training import TrainConfig, train
 from tests.pictures import bomb, endless_jpeg, short_exif
 from tests.serve.support import RUN, one, png
-from tests.training.support import pictures
 
 testclient = pytest.importorskip("fastapi.testclient")
 
@@ -88,6 +88,8 @@ def test_page_health_and_description(client) -> None:  # type: ignore[no-untyped
     assert {"200", "413", "415", "422", "503"} <= set(described["responses"])
     assert "openapi.json" in client.get("/docs").text
     assert client.get("/nothing").status_code == 404
+    elsewhere = client.get("/docs/", follow_redirects=False)  # nobody is sent anywhere
+    assert (elsewhere.status_code, elsewhere.json()) == (404, {"error": "Not Found"})
 
 
 @pytest.mark.parametrize(
@@ -210,13 +212,6 @@ def test_a_failure_reaches_who_asked_and_nobody_else() -> None:
     asyncio.run(ask())
 
 
-def test_a_network_without_pose_capsules_is_not_served(tmp_path: Path) -> None:
-    data = pictures(tmp_path / "pictures", per_class=6)
-    train(TrainConfig.of(data=str(data), model="cnn-23k", epochs=1, image_size=20), tmp_path / "run")
-    with pytest.raises(RunError, match="which has no pose capsules"):
-        create_app(Predictor(tmp_path / "run"))
-
-
 def test_a_network_for_two_cameras_is_not_served(predictor: Predictor) -> None:
     stereo = copy.copy(predictor)
     stereo.preparation = replace(predictor.preparation, channels=2)
@@ -246,3 +241,43 @@ def test_pictures_that_take_long_leave_the_places_of_the_others_free(predictor: 
             await service.stop()
 
     asyncio.run(check())
+
+
+def test_an_address_has_its_share_of_each_limit(predictor: Predictor) -> None:
+    service = Service(predictor, Limits())
+    assert (service.queue.total, service.queue.each) == (128, 64)
+    assert (service.uploads.total, service.uploads.each) == (256_000_000, 64_000_000)
+    assert (service.slow_queue.total, service.slow_queue.each) == (16, 8)
+    assert (service.connections.total, service.connections.each) == (512, 128)
+
+
+def test_what_is_not_answered_in_time_is_given_up(predictor: Predictor, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def never(*_: object, **__: object) -> None:
+        await asyncio.sleep(60)
+
+    async def check() -> None:
+        service = Service(predictor, Limits(answer_seconds=0.05))
+        monkeypatch.setattr(service.decoders, "quick_image", never)
+        with pytest.raises(Refused, match="no answer in time: try again") as caught:
+            await service.answer(one(), invert=None, moves={}, details=False, address="a")
+        assert caught.value.status_code == 504
+        (found,) = await service.answer_many([one()], invert=None, moves={}, address="a")
+        assert isinstance(found, Refused)
+        assert found.status_code == 504
+        assert service.queue.taken == 0
+
+    asyncio.run(check())
+
+
+@pytest.mark.parametrize("name", ["cnn-23k", "compact-23k-plain", "sabour"])
+def test_a_network_without_pose_capsules_is_served_without_poses_and_maps(name: str, tmp_path: Path) -> None:
+    model = shortcaps.create_model(name, classes=2, image_size=20)
+    shortcaps.save(model, tmp_path / "run", class_names=("cat", "dog"), label="pets")
+    app = create_app(Predictor(tmp_path / "run"))
+    with testclient.TestClient(app, "http://127.0.0.1", raise_server_exceptions=False) as client:
+        found = client.post("/predict?details=true", content=one(), headers={"Content-Type": "image/png"}).json()
+        page = client.get("/").text
+    assert found["answer"] in ("cat", "dog")
+    assert (found["pose"], found["maps"]) == (None, None)
+    assert len(found["image"]) == 20
+    assert '"routing": null' in page

@@ -28,6 +28,7 @@ from tests.serve.support import one, png
 
 DIGITS = Preparation((28, 28), (28, 28), 1, bright_on_dark=True, digits=True)
 COLOUR = Preparation((40, 36), (32, 32), 3, bright_on_dark=False, digits=False)
+PADDED = Preparation((32, 32), (32, 32), 3, bright_on_dark=False, digits=False, fit="pad")
 
 
 def with_decoders(
@@ -60,7 +61,7 @@ def encoded(picture: Image.Image, kind: str) -> bytes:
     return stream.getvalue()
 
 
-@pytest.mark.parametrize("preparation", [DIGITS, COLOUR], ids=["digits", "colour"])
+@pytest.mark.parametrize("preparation", [DIGITS, COLOUR, PADDED], ids=["digits", "colour", "padded"])
 def test_images_are_those_that_predict_sees_and_torch_is_not_loaded(preparation: Preparation) -> None:
     predictor = Predictor.__new__(Predictor)
     predictor.preparation = preparation
@@ -184,8 +185,14 @@ def test_a_decoder_that_hangs_is_killed_and_its_picture_read_by_another(monkeypa
     monkeypatch.setattr("shortcaps.serve.decoders.QUICK_SECONDS", 0.02)
 
     async def check(decoders: Decoders) -> None:
-        os.kill(children(decoders.quick.processes[0].pid)[0], signal.SIGSTOP)
+        hung = children(decoders.quick.processes[0].pid)[0]
+        os.kill(hung, signal.SIGSTOP)
         await read(decoders, one(), invert=None, address="a")
+        assert not is_running(hung)
+        started = time.monotonic()  # and its place is taken by a new one, which has to start first
+        while await decoders.quick_image(one(), invert=None, address="b") is None:
+            assert time.monotonic() - started < 30
+            decoders._slow.clear()
 
     with_decoders(check)
 

@@ -50,7 +50,7 @@ def test_what_is_beyond_the_limit_is_refused_unread_and_the_rest_is_served() -> 
             await send({"type": "http.response.start", "status": 200, "headers": []})
             await send({"type": "http.response.body", "body": b""})
 
-        guard = Guard(application, path="/predict", queue=queue, access=Access(), metrics=metrics)
+        guard = Guard(application, paths={"/predict"}, queue=queue, access=Access(), metrics=metrics)
 
         async def ask(path: str = "/predict") -> dict[str, Any]:
             sent: list[dict[str, Any]] = []
@@ -82,8 +82,10 @@ def test_what_is_beyond_the_limit_is_refused_unread_and_the_rest_is_served() -> 
     asyncio.run(check())
 
 
-@pytest.mark.parametrize("failure", [RuntimeError("no\nnetwork"), asyncio.CancelledError()])
-def test_what_fails_or_is_cut_short_gets_one_line_of_json(failure: BaseException) -> None:
+@pytest.mark.parametrize("failure", [RuntimeError("no\n\x1b[2Jnetwork" + 999 * "."), asyncio.CancelledError()])
+def test_what_fails_or_is_cut_short_gets_one_line_of_json(
+    failure: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
     async def application(scope: Any, receive: Any, send: Any) -> None:
         raise failure
 
@@ -92,10 +94,15 @@ def test_what_fails_or_is_cut_short_gets_one_line_of_json(failure: BaseException
     async def send(message: Any) -> None:
         sent.append(dict(message))
 
-    guard = Guard(application, path="/predict", queue=Shares(1, 1), access=Access(), metrics=Metrics())
+    guard = Guard(application, paths={"/predict"}, queue=Shares(1, 1), access=Access(), metrics=Metrics())
     asyncio.run(guard(scope_of(), send, send))
     assert sent[0]["status"] == (500 if isinstance(failure, RuntimeError) else 503)
     assert list(json.loads(sent[1]["body"])) == ["error"]
+    for message in caplog.messages:  # one line too, and nothing that a terminal would obey
+        assert r"unexpected RuntimeError: 'no\n\x1b[2Jnetwork" in message
+        assert message.isprintable()
+        assert len(message) < 600
+    assert len(caplog.messages) == isinstance(failure, RuntimeError)
 
 
 def refusal(access: Access, scope: dict[str, Any]) -> str | None:
@@ -145,6 +152,9 @@ def test_only_its_own_page_may_ask() -> None:
         ("", "origin"),
     ):
         assert refusal(Access(), scope_of(host="localhost:8000", origin=origin)) == reason, origin
+    twice = scope_of(host="localhost:8000", origin="https://attacker.example")
+    twice["headers"].append((b"origin", b"http://localhost:8000"))
+    assert refusal(Access(), twice) == "origin"
 
 
 def test_who_has_the_token_is_let_in() -> None:
@@ -214,7 +224,7 @@ def test_the_access_log_is_json_whatever_is_asked_for(caplog: pytest.LogCaptureF
 
     async def send(message: Any) -> None: ...
 
-    guard = Guard(application, path="/predict", queue=Shares(1, 1), access=Access(), metrics=Metrics())
+    guard = Guard(application, paths={"/predict"}, queue=Shares(1, 1), access=Access(), metrics=Metrics())
     caplog.set_level(logging.INFO, logger="shortcaps")
     asyncio.run(guard(scope_of(), send, send))
     assert caplog.messages == []  # nobody has asked for it

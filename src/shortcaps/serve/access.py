@@ -43,8 +43,8 @@ class Access:
             # A page of somebody else's, whose name was made to point here (DNS rebinding), gives itself away by that name.
             message = f"this server is not called {host[:80]!r}: start it with --allow-host to call it that"
             raise Refused(421, "host", message)
-        origin = headers.get(b"origin")
-        if origin is not None and origin.decode("latin-1").lower().partition("://")[2] != host:
+        origins = [value.decode("latin-1").lower() for name, value in scope["headers"] if name == b"origin"]
+        if any(origin.partition("://")[2] != host for origin in origins):
             raise Refused(403, "origin", "pages of other sites may not ask this server")
         if self.token is not None and path not in OPEN_PATHS:
             scheme, _, given = headers.get(b"authorization", b"").partition(b" ")

@@ -39,9 +39,10 @@ def answer_all(predictor: Predictor, questions: list[Question]) -> list[Answer]:
             Answer(answer=said.ranking[0][0], probabilities=said.probabilities, activations=said.activations)
         )
         if question.details:
-            explained = routing_maps(predictor.model, image[None].to(predictor.device))
+            explained = routing_maps(predictor.network, image[None].to(predictor.device))
             winner = int(explained.classes[0])
-            answers[-1].pose = explained.poses[0, winner].tolist()
-            answers[-1].maps = [block[0, -1].tolist() for block in explained.over_channels()]
-            answers[-1].image = image.mean(0).tolist()
+            if explained.poses is not None:
+                answers[-1].pose = explained.poses[0, winner].tolist()
+                answers[-1].maps = [block[0, -1].tolist() for block in explained.over_channels()]
+            answers[-1].image = (image[0] if len(image) == 1 else image).tolist()
     return answers

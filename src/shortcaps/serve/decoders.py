@@ -122,6 +122,7 @@ class Decoders:
             "channels": preparation.channels,
             "bright_on_dark": preparation.bright_on_dark,
             "digits": preparation.digits,
+            "fit": preparation.fit,
             "max_pixels": self.limits.pixels,
             "max_memory": self.limits.decoder_bytes,
             "formats": FORMATS,

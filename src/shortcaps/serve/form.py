@@ -1,8 +1,9 @@
-"""The one file of a form that the server wants. Not a general parser: nothing is decoded, and every step has a limit."""
+"""The files of a form that the server wants. Not a general parser: nothing is decoded, and every step has a limit."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 MAX_PARTS = 8
 MAX_PART_HEAD = 2_048
@@ -19,7 +20,12 @@ class FormError(ValueError):
 
 
 def find_file(content_type: str, body: bytes, name: bytes) -> bytes | None:
-    """The content of the first file of this name in a multipart form; None where there is none.
+    """The content of the first file of this name in a multipart form, as `find_files` finds it; None where there is none."""
+    return next(find_files(content_type, body, name), None)
+
+
+def find_files(content_type: str, body: bytes, name: bytes, *, max_parts: int = MAX_PARTS) -> Iterator[bytes]:
+    """The contents of all files of this name in a multipart form, in their order.
 
     Names are compared as bytes: whatever charset a form claims, no codec is run over what strangers send.
 
@@ -27,9 +33,10 @@ def find_file(content_type: str, body: bytes, name: bytes) -> bytes | None:
         content_type: The header of the request, with the boundary.
         body: The whole form.
         name: Of the field.
+        max_parts: That the form may have.
 
     Raises:
-        FormError: The form cannot be read, or has more to it than a form with a picture has.
+        FormError: The form cannot be read, or has more to it than a form with pictures has.
     """
     found = _BOUNDARY.search(content_type)
     if found is None:
@@ -38,9 +45,9 @@ def find_file(content_type: str, body: bytes, name: bytes) -> bytes | None:
     position = len(delimiter) - 2
     if body[:position] != delimiter[2:]:
         raise FormError("it does not begin with its boundary")
-    for _ in range(MAX_PARTS):
+    for _ in range(max_parts):
         if body[position : position + 2] == b"--":
-            return None
+            return
         if body[position : position + 2] != b"\r\n":
             raise FormError("a boundary is not followed by a line")
         head_end = body.find(b"\r\n\r\n", position, position + MAX_PART_HEAD)
@@ -50,9 +57,11 @@ def find_file(content_type: str, body: bytes, name: bytes) -> bytes | None:
         if end < 0:
             raise FormError("it breaks off")
         if _is_file(body[position + 2 : head_end], name):
-            return body[head_end + 4 : end]
+            yield body[head_end + 4 : end]
         position = end + len(delimiter)
-    raise FormError(f"it has more than {MAX_PARTS} parts")
+    # After the last part that there may be, a form has to end.
+    if body[position : position + 2] != b"--":
+        raise FormError(f"it has more than {max_parts} parts")
 
 
 def _is_file(head: bytes, name: bytes) -> bool:

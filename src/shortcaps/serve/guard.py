@@ -7,6 +7,7 @@ import json
 import logging
 import time
 import traceback
+from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import Any
 
@@ -41,8 +42,10 @@ class Guard:
     This is plain ASGI on purpose: what is refused must cost next to nothing.
     """
 
-    def __init__(self, app: ASGIApp, *, path: str, queue: Shares, access: Access, metrics: Metrics) -> None:
-        self.app, self.path = app, path
+    def __init__(
+        self, app: ASGIApp, *, paths: Collection[str], queue: Shares, access: Access, metrics: Metrics
+    ) -> None:
+        self.app, self.paths = app, paths
         self.queue, self.access, self.metrics = queue, access, metrics
         self.paused = 0
 
@@ -53,7 +56,7 @@ class Guard:
             return
         started, status = time.monotonic(), 0
         path = scope["path"].removeprefix(scope.get("root_path", ""))
-        is_question = path == self.path and scope["method"] == "POST"
+        is_question = path in self.paths and scope["method"] == "POST"
 
         async def send_hardened(message: Message) -> None:
             nonlocal status
@@ -75,7 +78,10 @@ class Guard:
                 await _answer(busy("shutdown", "the server is shutting down: try again"), send_hardened)
         except Exception as error:
             place = traceback.extract_tb(error.__traceback__)[-1]
-            log.error("unexpected %s: %s (%s:%s)", type(error).__name__, error, place.filename, place.lineno)
+            # What strangers sent may be in it: one line, and nothing that a terminal would obey.
+            log.error(
+                "unexpected %s: %.300s (%s:%s)", type(error).__name__, ascii(str(error)), place.filename, place.lineno
+            )
             if not status:
                 await _answer(Refused(500, "", "something went wrong here, not with what you sent"), send_hardened)
         finally:

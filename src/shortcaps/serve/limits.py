@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+WAITING_CONNECTIONS = 2048
+"""Connections that the kernel keeps until they are accepted."""
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -12,8 +15,9 @@ class Limits:
     Attributes:
         body_bytes: Of an upload.
         upload_bytes: Of all uploads that are held at one time; one address may hold a quarter.
+        pictures: Of one request; and no more than one address may have waiting.
         pixels: Of a picture: more than a classifier needs, and what a telephone's camera makes.
-        queue: Requests that may wait; more get a 503. One address may fill half of it.
+        queue: Pictures that may wait; more get a 503. One address may fill half of it.
         batch: Pictures that the network looks at together.
         header_bytes: Of the head of a request.
         connections: At one time; more are turned away.
@@ -30,6 +34,7 @@ class Limits:
 
     body_bytes: int = 8_000_000
     upload_bytes: int = 256_000_000
+    pictures: int = 16
     pixels: int = 4096 * 4096
     queue: int = 128
     batch: int = 32

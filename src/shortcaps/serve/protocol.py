@@ -82,6 +82,11 @@ class LimitedProtocol(H11Protocol):
         if not self._is_refused:
             super().data_received(data)
 
+    def handle_events(self) -> None:
+        """Act on what was read, unless the client has been refused in the meantime."""
+        if not self._is_refused:
+            super().handle_events()
+
     def send_400_response(self, msg: str) -> None:
         """Answer what is not HTTP, in uvicorn's place: in JSON, like every error."""
         if self.conn.status == 431:

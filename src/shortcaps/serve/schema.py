@@ -20,8 +20,9 @@ class Answer(BaseModel):
         default=None,
         description="for each shortcut, how much more than its share the winning class takes from each position, where asked for",
     )
-    image: list[list[float]] | None = Field(
-        default=None, description="the picture as the network sees it, where asked for"
+    image: list[list[float]] | list[list[list[float]]] | None = Field(
+        default=None,
+        description="the picture as the network sees it, where asked for: rows of numbers in 0–1, or in colour three such planes, red, green and blue",
     )
 
 
@@ -29,6 +30,18 @@ class Problem(BaseModel):
     """Why there is no answer."""
 
     error: str
+
+
+class PictureProblem(Problem):
+    """Why there is no answer for one picture of several."""
+
+    status: int = Field(description="what a request with this picture alone would have been answered with")
+
+
+class Answers(BaseModel):
+    """What the network says of several pictures."""
+
+    answers: list[Answer | PictureProblem] = Field(description="one for each picture, in their order")
 
 
 PROBLEMS: dict[int | str, dict[str, Any]] = {
@@ -43,30 +56,21 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
     503: {"model": Problem, "description": "too many requests are waiting; Retry-After says when to come back"},
     504: {"model": Problem, "description": "no answer in time"},
 }
-BODIES = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "multipart/form-data": {
-                "schema": {
-                    "type": "object",
-                    "properties": {"image": {"type": "string", "format": "binary"}},
-                    "required": ["image"],
-                }
-            },
-            "application/json": {
-                "schema": {
-                    "type": "object",
-                    "properties": {
-                        "image": {"type": "string", "description": "a picture file in base64, or a data address"}
-                    },
-                    "required": ["image"],
-                }
-            },
-            **{
-                kind: {"schema": {"type": "string", "format": "binary"}}
-                for kind in ("image/png", "image/jpeg", "image/webp")
-            },
-        },
+_FILE = {"type": "string", "format": "binary"}
+_TEXT = {"type": "string", "description": "a picture file in base64, or a data address"}
+
+
+def _body(form_field: dict[str, Any], json_name: str, json_field: dict[str, Any]) -> dict[str, Any]:
+    def one_field(name: str, schema: dict[str, Any]) -> dict[str, Any]:
+        return {"schema": {"type": "object", "properties": {name: schema}, "required": [name]}}
+
+    content = {
+        "multipart/form-data": one_field("image", form_field),
+        "application/json": one_field(json_name, json_field),
+        **{kind: {"schema": _FILE} for kind in ("image/png", "image/jpeg", "image/webp")},
     }
-}
+    return {"requestBody": {"required": True, "content": content}}
+
+
+BODY = _body(_FILE, "image", _TEXT)
+BATCH_BODY = _body({"type": "array", "items": _FILE}, "images", {"type": "array", "items": _TEXT})

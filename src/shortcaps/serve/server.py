@@ -13,10 +13,13 @@ import torch
 import uvicorn
 from fastapi import FastAPI
 
+from shortcaps.serve.limits import WAITING_CONNECTIONS
 from shortcaps.serve.protocol import LimitedProtocol, ServiceConfig
 from shortcaps.serve.service import Service
 
 SWEEP_SECONDS = 0.25
+ACCEPTED_AT_ONCE = 32
+"""Connections that are accepted before those that are open get their turn again: as many as wait, asyncio would take."""
 
 
 def run_server(app: FastAPI, listener: socket.socket) -> None:
@@ -26,11 +29,16 @@ def run_server(app: FastAPI, listener: socket.socket) -> None:
         app: From `create_app`.
         listener: Bound, and listening.
     """
-    service: Service = app.state.service
     if "OMP_NUM_THREADS" not in os.environ:
         # One core is for decoding and talking: threads of the network that wait for each other while something else has a core
         # made answers take twenty times as long.
         torch.set_num_threads(max(1, torch.get_num_threads() - 1))
+    Server(server_config(app)).run(sockets=[listener])
+
+
+def server_config(app: FastAPI) -> ServiceConfig:
+    """How uvicorn runs an application from `create_app`."""
+    service: Service = app.state.service
     config = ServiceConfig(
         app,
         http=LimitedProtocol,
@@ -41,11 +49,12 @@ def run_server(app: FastAPI, listener: socket.socket) -> None:
         server_header=False,
         # Whoever sends X-Forwarded-For is not believed: limits for each address would be for the asking.
         proxy_headers=False,
+        backlog=ACCEPTED_AT_ONCE,
         timeout_keep_alive=math.ceil(service.limits.idle_seconds),
         timeout_graceful_shutdown=math.ceil(service.limits.drain_seconds),
     )
     config.service = service
-    Server(config).run(sockets=[listener])
+    return config
 
 
 class Server(uvicorn.Server):
@@ -56,6 +65,8 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """As uvicorn's, and begin to look at the connections."""
         await super().startup(sockets)
+        for listener in sockets or []:
+            listener.listen(WAITING_CONNECTIONS)  # asyncio has told the kernel to keep as few as it accepts at once
         self._sweeper = asyncio.create_task(self._sweep())
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+
+from torch import Tensor
 
 from shortcaps.data.decode import TooManyPixels
 from shortcaps.errors import DataError, RunFault
@@ -37,6 +39,7 @@ class Service:
         self.batcher: Batcher[Question, Answer] = Batcher(
             lambda questions: answer_all(predictor, questions), largest=limits.batch
         )
+        self.max_pictures = min(limits.pictures, self.queue.each)
         self.is_up = self.is_draining = False
         self.metrics.gauges.update(
             shortcaps_waiting=("Questions that wait for the network.", lambda: self.batcher.waiting),
@@ -80,32 +83,76 @@ class Service:
         """
         decoders = self.decoders
         asked: dict[str, Any] = {"invert": invert, "address": address}
-        try:
+        with _saying_why():
             async with asyncio.timeout(self.limits.answer_seconds):
                 # Places are given back before the answer is sent: how fast somebody reads is no business of the others. Nor is
                 # how long a picture takes, for which there are places apart.
-                with _place(self.queue, address):
+                with _places(self.queue, address):
                     image = await decoders.quick_image(content, **asked)
                     if image is not None:
                         return await self.batcher.ask(Question(image, details, moves))
-                with _place(self.slow_queue, address):
+                with _places(self.slow_queue, address):
                     image = await decoders.slow_image(content, **asked)
                     return await self.batcher.ask(Question(image, details, moves))
-        except TimeoutError as error:
-            raise Refused(504, "answer_time", "no answer in time: try again") from error
-        except TooManyPixels as reason:
-            raise Refused(413, "pixels", f"the picture is {reason}") from reason
-        except TooSlow as reason:
-            raise Refused(422, "decode_time", f"the picture is {reason}") from reason
-        except DataError as reason:
-            raise Refused(422, "picture", f"the picture is {reason}") from reason
-        except RunFault as fault:
-            raise busy("decoder", f"{fault}: try again") from fault
+
+    async def answer_many(
+        self, contents: list[bytes], *, invert: bool | None, moves: dict[str, float], address: str
+    ) -> list[Answer | Refused]:
+        """What the network says of several uploaded pictures, or why it says nothing of one.
+
+        Each picture has a place of its own, as if it had come alone, and all of them have the time of one. Those that take long
+        are decoded one after another, on a single place.
+
+        Raises:
+            Refused: There are not as many places.
+        """
+        until = asyncio.get_running_loop().time() + self.limits.answer_seconds
+        asked: dict[str, Any] = {"invert": invert, "address": address}
+
+        async def answer(content: bytes, decode: Callable[..., Awaitable[Tensor | None]]) -> Answer | Refused | None:
+            try:
+                with _saying_why():
+                    async with asyncio.timeout_at(until):
+                        image = await decode(content, **asked)
+                        return None if image is None else await self.batcher.ask(Question(image, False, moves))
+            except Refused as refusal:
+                self.metrics.refused(refusal.reason)
+                return refusal
+
+        with _places(self.queue, address, len(contents)):
+            found = await asyncio.gather(*(answer(content, self.decoders.quick_image) for content in contents))
+        if None in found:
+            try:
+                with _places(self.slow_queue, address):
+                    for number, content in enumerate(contents):
+                        if found[number] is None:
+                            found[number] = await answer(content, self.decoders.slow_image)
+            except Refused as refusal:
+                self.metrics.refused(refusal.reason)
+                found = [refusal if one is None else one for one in found]
+        return [one for one in found if one is not None]
 
 
 @contextmanager
-def _place(queue: Shares, address: str) -> Iterator[None]:
+def _saying_why() -> Iterator[None]:
+    """What may go wrong on the way from an upload to its answer, as a refusal."""
+    try:
+        yield
+    except TimeoutError as error:
+        raise Refused(504, "answer_time", "no answer in time: try again") from error
+    except TooManyPixels as reason:
+        raise Refused(413, "pixels", f"the picture is {reason}") from reason
+    except TooSlow as reason:
+        raise Refused(422, "decode_time", f"the picture is {reason}") from reason
+    except DataError as reason:
+        raise Refused(422, "picture", f"the picture is {reason}") from reason
+    except RunFault as fault:
+        raise busy("decoder", f"{fault}: try again") from fault
+
+
+@contextmanager
+def _places(queue: Shares, address: str, number: int = 1) -> Iterator[None]:
     with queue.holding(address) as take:
-        if not take(1):
+        if not take(number):
             raise busy("queue", "too many requests are waiting: try again")
         yield
