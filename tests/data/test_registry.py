@@ -118,7 +118,9 @@ def test_a_folder_is_no_data_set_that_happens_to_have_its_name(tmp_path: Path, m
     monkeypatch.chdir(tmp_path)
     data = load_dataset("./mnist", "test", colour=True)
     assert (data.image_shape, data.bright_on_dark, data.centred_digits, data.caveats) == ((3, 28, 28), False, False, ())
-    assert find_spec("somewhere/photos").options == ("image_size", "colour", "skip_broken")
+    assert find_spec("somewhere/photos").options == (
+        *("image_size", "colour", "fit", "skip_broken", "group_by", "image_memory"),
+    )
     with pytest.raises(DataError, match="has no option 'color': did you mean colour"):
         load_dataset("./mnist", "test", color=True)
 

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 
+from shortcaps import progress
 from shortcaps.data import cache_folder, load_dataset
 from shortcaps.data.norb import FAMILIAR_AZIMUTHS, FAMILIAR_ELEVATIONS
 from shortcaps.data.solids import render, sets, store
@@ -162,14 +163,17 @@ def test_a_damaged_file_is_rendered_again_and_no_other(few_solids: None, said: p
         damaged.write_bytes(data)
         said.clear()
         assert torch.equal(load_dataset("solids", "train").images, before)
-        assert said.messages == [f"{damaged} is damaged: rendering it again", "rendering solids (training): 10 objects"]
+        assert said.messages == [
+            f"{damaged} is damaged: rendering it again",
+            "rendering solids (training): 10 objects, 5 are there already",
+        ]
     assert other.stat().st_mtime_ns == untouched
 
 
 def test_rendering_says_how_long_it_will_take(
     few_solids: None, said: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "SECONDS_BETWEEN_LINES", 0)
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0)
     load_dataset("solids", "test")
     assert len(said.messages) == 10
     assert said.messages[3].startswith("rendering solids (testing): 3 of 10 objects, about ")
@@ -180,7 +184,7 @@ def test_rendering_says_how_long_it_will_take(
 
 
 KILLED = """
-import os, signal
+import os, signal, stat
 from dataclasses import replace
 from shortcaps.data.solids import sets, store
 
@@ -188,7 +192,7 @@ written = 0
 keep = os.fsync
 def fsync(file):
     global written
-    written += 1
+    written += stat.S_ISREG(os.fstat(file).st_mode)  # folders are synced too
     if written == 5:  # the third file is complete but for its name; each of the first two has a checksum beside it
         os.kill(os.getpid(), signal.SIGKILL)
     keep(file)

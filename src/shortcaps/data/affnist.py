@@ -32,6 +32,7 @@ from shortcaps.data.mnist import MNIST
 from shortcaps.data.registry import DATASETS, register_dataset
 from shortcaps.errors import DataError
 from shortcaps.files import atomic_write
+from shortcaps.progress import Pace
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +62,7 @@ PROTOCOL_LEAKS = {
     image_size=SIDE,
     bright_on_dark=True,
     centred_digits=True,
+    affine_is_unseen=True,
     leaks=PROTOCOL_LEAKS,
 )
 def load_affnist(split: str, protocol: str, *, folder: Path | None = None) -> Dataset:
@@ -79,6 +81,7 @@ def load_affnist(split: str, protocol: str, *, folder: Path | None = None) -> Da
     image_size=SIDE,
     bright_on_dark=True,
     centred_digits=True,
+    affine_is_unseen=True,
     notes=("Tested on affNIST regenerated from MNIST by its published description, not on the published set.",),
     replica_of="affnist",
     original_is_here=lambda: _published_is_here("test"),
@@ -333,8 +336,12 @@ def regenerate(digits: Tensor, *, seed: int, per_digit: int = _TRANSFORMS_PER_DI
         (count · per_digit, 1, 40, 40), uint8; the transforms of a digit are adjacent.
     """
     generator = torch.Generator().manual_seed(seed)
-    parts = []
+    parts: list[Tensor] = []
+    pace, done = Pace(), 0
     for chunk in digits.split(max(1, 8192 // per_digit)):
+        if (left := pace.left(done, len(digits))) is not None:
+            log.info("generating: %s of %s digits, %s", f"{done:,}", f"{len(digits):,}", left)
+        done += len(chunk)
         count = len(chunk) * per_digit
         matrices = random_matrices(count, generator)
         position = torch.rand((count, 2), generator=generator)
@@ -348,11 +355,47 @@ def random_matrices(count: int, generator: torch.Generator) -> Tensor:
     angle = (2 * draws[0] - 1) * _ROTATION
     shear = (2 * draws[1] - 1) * _SHEAR
     across, down = _SCALE[0] + draws[2:] * (_SCALE[1] - _SCALE[0])
-    zero, one = torch.zeros(count), torch.ones(count)
+    return affine_matrices(angle, shear, across, down)
+
+
+def affine_matrices(angle: Tensor, shear: Tensor, across: Tensor, down: Tensor) -> Tensor:
+    """(count, 2, 2): rotation after shear after scaling, from source to target, on (x, y).
+
+    Args:
+        angle: (count,), in radians.
+        shear: (count,).
+        across: (count,), horizontal scale.
+        down: (count,), vertical scale.
+    """
+    zero, one = torch.zeros_like(angle), torch.ones_like(angle)
     rotate = torch.stack([angle.cos(), -angle.sin(), angle.sin(), angle.cos()], -1).reshape(-1, 2, 2)
     slant = torch.stack([one, shear, zero, one], -1).reshape(-1, 2, 2)
     stretch = torch.stack([across, zero, zero, down], -1).reshape(-1, 2, 2)
     return rotate @ slant @ stretch
+
+
+def centres(digits: Tensor, matrices: Tensor, position: Tensor) -> Tensor:
+    """Where the centres of the transformed 28x28 squares lie, so that all ink stays inside 40x40.
+
+    Args:
+        digits: (count, 1, 28, 28).
+        matrices: (count, 2, 2), from source to target, on (x, y).
+        position: (count, 2) in 0–1, which picks one of the possible places.
+
+    Returns:
+        (count, 2): x and y in pixels, from the middle of the image.
+    """
+    count, _, height, width = digits.shape
+    y, x = torch.meshgrid(torch.arange(height) + 0.5 - height / 2, torch.arange(width) + 0.5 - width / 2, indexing="ij")
+    moved = matrices @ torch.stack([x.reshape(-1), y.reshape(-1)])  # (count, 2, pixels)
+    ink = (digits.reshape(count, 1, -1) > 0).expand_as(moved)
+    # A pixel extends half a pixel around its centre, before and after the transformation.
+    reach = matrices.abs().sum(2) / 2
+    low = torch.where(ink, moved, torch.inf).amin(2) - reach
+    high = torch.where(ink, moved, -torch.inf).amax(2) + reach
+    empty = ~torch.isfinite(low)
+    first, last = torch.where(empty, 0.0, -SIDE / 2 - low), torch.where(empty, 0.0, SIDE / 2 - high)
+    return torch.where(first <= last, first + position * (last - first), (first + last) / 2)
 
 
 def transform(digits: Tensor, matrices: Tensor, position: Tensor) -> Tensor:
@@ -366,18 +409,8 @@ def transform(digits: Tensor, matrices: Tensor, position: Tensor) -> Tensor:
     Returns:
         (count, 1, 40, 40), uint8.
     """
-    count, _, height, width = digits.shape
-    y, x = torch.meshgrid(torch.arange(height) + 0.5 - height / 2, torch.arange(width) + 0.5 - width / 2, indexing="ij")
-    moved = matrices @ torch.stack([x.reshape(-1), y.reshape(-1)])  # (count, 2, pixels)
-    ink = (digits.reshape(count, 1, -1) > 0).expand_as(moved)
-    # A pixel extends half a pixel around its centre, before and after the transformation.
-    reach = matrices.abs().sum(2) / 2
-    low = torch.where(ink, moved, torch.inf).amin(2) - reach
-    high = torch.where(ink, moved, -torch.inf).amax(2) + reach
-    empty = ~torch.isfinite(low)
-    first, last = torch.where(empty, 0.0, -SIDE / 2 - low), torch.where(empty, 0.0, SIDE / 2 - high)
-    centre = torch.where(first <= last, first + position * (last - first), (first + last) / 2)
-
+    count, _, _, width = digits.shape
+    centre = centres(digits, matrices, position)
     # grid_sample wants the source of each target pixel, in units of half the source's side.
     inverse = torch.linalg.inv(matrices)
     offset = -(inverse @ centre.unsqueeze(2))

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from shortcaps.errors import DataError
-from shortcaps.files import atomic_write, remove_leftovers, sha256_of
+from shortcaps.files import atomic_write, open_file, remove_leftovers, sha256_of
 
 _ENVIRONMENT_VARIABLE = "SHORTCAPS_CACHE"
 
@@ -73,7 +73,8 @@ def fits_checksum(file: Path) -> bool:
 def read_checked(file: Path) -> bytes | None:
     """What is in the file, or None where it is missing or no longer what was written."""
     try:
-        data = file.read_bytes()
+        with open_file(file) as stream:
+            data = stream.read()
         return data if hashlib.sha256(data).hexdigest().encode() == _checksum_file(file).read_bytes() else None
     except OSError:
         return None

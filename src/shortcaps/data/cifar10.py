@@ -29,14 +29,19 @@ MARGIN = 4
 RECORD = 1 + 3 * SIDE * SIDE
 """Bytes of an image in the published binary files: its label, then red, green and blue, each row by row."""
 
+
+def _published(name: str, sha256: str) -> WantedFile:
+    return WantedFile(name, sha256, max_bytes=10_000 * RECORD)
+
+
 TRAINING_FILES = (
-    WantedFile("data_batch_1.bin", "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5"),
-    WantedFile("data_batch_2.bin", "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed"),
-    WantedFile("data_batch_3.bin", "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67"),
-    WantedFile("data_batch_4.bin", "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48"),
-    WantedFile("data_batch_5.bin", "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add"),
+    _published("data_batch_1.bin", "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5"),
+    _published("data_batch_2.bin", "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed"),
+    _published("data_batch_3.bin", "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67"),
+    _published("data_batch_4.bin", "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48"),
+    _published("data_batch_5.bin", "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add"),
 )
-TEST_FILE = WantedFile("test_batch.bin", "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b")
+TEST_FILE = _published("test_batch.bin", "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b")
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,9 @@ class PngSheets(Source):
         stem = Path(wanted.name).stem
         is_test = stem == Path(TEST_FILE.name).stem
         try:
-            labels = json.loads(self.package.read(WantedFile(f"{'test' if is_test else 'train'}_lables.json")))
+            labels = json.loads(
+                self.package.read(WantedFile(f"{'test' if is_test else 'train'}_lables.json", max_bytes=2**20))
+            )
             content = self.package.read(WantedFile(f"{stem}.png"))
             with reading(), Image.open(io.BytesIO(content), formats=["PNG"]) as sheet:
                 pixels = np.asarray(sheet.convert("RGB"))
@@ -66,8 +73,11 @@ class PngSheets(Source):
             chosen = np.asarray(labels[first : first + len(pixels)], dtype=np.uint8)
             planes = pixels.reshape(len(pixels), SIDE * SIDE, 3).transpose(0, 2, 1).reshape(len(pixels), -1)
             return np.concatenate([chosen[:, None], planes], 1).tobytes()
-        except (OSError, ValueError, DataError) as error:
-            raise SourceFailed(f"{self} is damaged: {error}") from error
+        except SourceFailed:
+            raise
+        # JSON of another shape, sheets of another size: numpy raises what it likes, so no list is complete.
+        except Exception as error:
+            raise SourceFailed(f"{self} is damaged: {' '.join(str(error).split())[:200]}") from error
 
     def __str__(self) -> str:
         return str(self.package)

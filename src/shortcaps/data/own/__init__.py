@@ -1,0 +1,1 @@
+"""Images of one's own: class folders, a CSV file, or a folder of Hugging Face `datasets`."""
