@@ -4,6 +4,7 @@ installs, and runs on PyTorch alone. Everything else about the package is in pyp
 import hashlib
 import os
 import platform
+import shutil
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,7 @@ from setuptools.command.build_ext import build_ext
 from setuptools.errors import CompileError
 
 KERNELS = Path("src/shortcaps/kernels")
+BUILT = KERNELS / "_native.so"
 SOURCES = ["routing.cpp", "local.cpp"]
 # A kind of routing without a kernel does not compile (-Werror=switch).
 FLAGS = ["-O3", "-funroll-loops", "-std=c++17", "-fPIC", "-fno-math-errno", "-ffp-contract=fast", "-Werror=switch"]
@@ -31,6 +33,15 @@ def source_digest() -> str:
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
+def is_built(library: Path) -> bool:
+    """Whether a library was built from these very sources, which it names itself, and not before this file last changed."""
+    try:
+        is_recent = library.stat().st_mtime >= Path(__file__).stat().st_mtime
+        return is_recent and source_digest().encode() in library.read_bytes()
+    except OSError:
+        return False
+
+
 class BuildNative(build_ext):
     """Compiles a plain shared library with a C interface: no Python and no PyTorch headers are needed."""
 
@@ -40,6 +51,13 @@ class BuildNative(build_ext):
     def build_extension(self, ext: Extension) -> None:
         if sys.platform == "win32":
             raise CompileError("the native kernels are written for GCC and Clang")
+        target = Path(self.get_ext_fullpath(ext.name))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # An editable installation leaves its library beside the sources: the next one, with more extras, need not compile again.
+        if is_built(BUILT) and not self.force:
+            if not (target.exists() and target.samefile(BUILT)):
+                shutil.copy2(BUILT, target)
+            return
         compiler = os.environ.get("CXX", "c++").split()
         openmp = ["-fopenmp"] if self._compiles([*compiler, "-fopenmp"]) else []
         scratch = Path(self.build_temp)
@@ -55,8 +73,6 @@ class BuildNative(build_ext):
 
         with ThreadPoolExecutor(os.cpu_count()) as compilers:
             list(compilers.map(compile_one, jobs, objects))
-        target = Path(self.get_ext_fullpath(ext.name))
-        target.parent.mkdir(parents=True, exist_ok=True)
         # Under a temporary name first: a library that is in use must not change under its user.
         fresh = target.with_suffix(".new")
         self.spawn([*compiler, "-shared", *openmp, *objects, "-o", str(fresh)])

@@ -148,3 +148,10 @@ def test_a_backbone_of_ones_own_is_used_by_name(monkeypatch: pytest.MonkeyPatch)
     model = shortcaps.create_model("compact-23k", backbone="pool", backbone_settings={"factor": 4}, channels=3)
     assert model(torch.rand(2, 3, 28, 28)).shape == (2, 10)
     assert model.summary().rows[0].shape == (3, 7, 7)
+
+
+@pytest.mark.parametrize("name", ["convolutional", "residual"])
+def test_maps_of_our_backbones_have_their_channels_innermost_in_memory(name: str) -> None:
+    backbone = create_backbone(name, 3)
+    for features in feature_maps(backbone, torch.rand(2, 3, 16, 16)):
+        assert features.is_contiguous(memory_format=torch.channels_last)

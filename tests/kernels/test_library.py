@@ -9,7 +9,7 @@ import torch
 from torch.autograd import forward_ad
 
 from shortcaps.kernels import library
-from shortcaps.kernels.library import RoutingProblem, is_plain, refuse_forward_mode
+from shortcaps.kernels.library import RoutingProblem, is_plain, refuse_transforms
 from tests.problems import NATIVE
 
 
@@ -19,12 +19,12 @@ def test_is_plain_answers_and_forward_mode_is_refused_apart() -> None:
     assert not is_plain(numbers, trained)
     with torch.no_grad():
         assert is_plain(trained)
-    refuse_forward_mode(numbers, trained, None)
+    refuse_transforms(numbers, trained, None)
     with forward_ad.dual_level():
         dual = forward_ad.make_dual(numbers, numbers)
         assert not is_plain(dual)
         with pytest.raises(NotImplementedError, match="path='dense'"):
-            refuse_forward_mode(numbers, dual)
+            refuse_transforms(numbers, dual)
 
 
 def test_a_library_that_does_not_load_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -132,10 +132,12 @@ def test_every_instruction_set_gives_the_same_numbers(routing: Routing, variant:
 @NATIVE
 @pytest.mark.parametrize("routing", NATIVE_ROUTINGS, ids=routing_name)
 def test_fused_routing_reads_poses_in_any_memory_order(routing: Routing) -> None:
-    problem = factored_problem(routing, shortcut=True, batch=19, rows=4, cols=4)
+    # More members and groups than any instruction set has lanes, so that squares of numbers are turned and some are left over.
+    problem = factored_problem(routing, shortcut=True, batch=19, groups=5, members=21, rows=4, cols=4)
     expected = problem.solve(routing, "fused").pose
     gradients = problem.gradients(routing, "fused")
-    for order in ((4, 3, 2, 1, 0), (1, 0, 3, 4, 2), (0, 2, 1, 4, 3)):
+    convolutions, channels_last = (0, 4, 1, 3, 2), (0, 2, 4, 1, 3)
+    for order in ((4, 3, 2, 1, 0), (1, 0, 3, 4, 2), (0, 2, 1, 4, 3), convolutions, channels_last):
         inverse = sorted(range(5), key=order.__getitem__)
         poses = problem.poses.permute(order).contiguous().permute(inverse)
         assert not poses.is_contiguous()
@@ -216,7 +218,7 @@ def test_an_operator_called_without_a_state_still_has_gradients() -> None:
 @pytest.mark.parametrize("needs_gradient", [True, False])
 def test_forward_mode_derivatives_are_refused_by_native_code_and_right_without(needs_gradient: bool) -> None:
     images, direction = torch.rand(2, 1, 28, 28), torch.randn(2, 1, 28, 28)
-    model = create_model(routing="attention", path="auto").eval().requires_grad_(needs_gradient)
+    model = create_model(routing="attention", path="fused").eval().requires_grad_(needs_gradient)
     with pytest.raises(NotImplementedError, match="path='dense'"):
         torch.func.jvp(model, (images,), (direction,))
     model = create_model(routing="attention", path="dense").double().eval().requires_grad_(needs_gradient)
@@ -249,7 +251,7 @@ def test_without_the_native_library_everything_runs_and_says_so() -> None:
     )
     shape, path, refusal = result.stdout.splitlines()
     assert shape == "torch.Size([1, 10])"
-    assert path == "path: factored (votes never built; runs wherever PyTorch runs)"
+    assert path == "path: dense for small layers, factored for large ones (there is no native code for it)"
     assert refusal.startswith("path 'fused' needs the native library, which is disabled by SHORTCAPS_NO_NATIVE")
 
 

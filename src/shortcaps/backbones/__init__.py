@@ -7,9 +7,11 @@ channels each has: in an attribute `out_channels`, or as timm's `features_only` 
 from shortcaps.backbones.base import (
     BACKBONES,
     create_backbone,
+    evaluating,
     feature_channels,
     feature_maps,
     feature_shapes,
+    lay_out_channels_last,
     list_backbones,
     register_backbone,
 )
@@ -23,9 +25,11 @@ __all__ = [
     "ResidualBackbone",
     "Stem",
     "create_backbone",
+    "evaluating",
     "feature_channels",
     "feature_maps",
     "feature_shapes",
+    "lay_out_channels_last",
     "list_backbones",
     "register_backbone",
 ]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
@@ -26,12 +27,7 @@ def register_backbone(name: str) -> Callable[[Factory], Factory]:
     Returns:
         The decorator. What it is put on is called with the images' channels as its first argument, and settings by name.
     """
-
-    def decorate(factory: Factory) -> Factory:
-        BACKBONES.register(name, factory)
-        return factory
-
-    return decorate
+    return BACKBONES.decorator(name)
 
 
 def list_backbones(pattern: str | Sequence[str] = "*", *, exclude: str | Sequence[str] = ()) -> list[str]:
@@ -57,6 +53,17 @@ def create_backbone(name: str, in_channels: int, **settings: Any) -> nn.Module:
         return factory(in_channels, **settings)
     except TypeError as error:
         raise TypeError(f"backbone {name!r} with settings {settings}: {error}") from error
+
+
+def lay_out_channels_last(module: nn.Module) -> None:
+    """Lay out the weights of a module's 2-D convolutions with channels innermost, in place.
+
+    On CPUs PyTorch's convolutions and batch norms are a quarter to a third faster so, and maps follow the layout of the weights. Shapes and
+    names stay; results differ by rounding.
+    """
+    for part in module.modules():
+        if isinstance(part, nn.Conv2d):
+            part.weight.data = part.weight.data.contiguous(memory_format=torch.channels_last)
 
 
 def feature_channels(backbone: nn.Module) -> tuple[int, ...]:
@@ -90,6 +97,21 @@ def feature_maps(backbone: nn.Module, images: Tensor) -> tuple[Tensor, ...]:
     return (found,) if isinstance(found, Tensor) else tuple(found)
 
 
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Within, the module is in evaluation mode; afterwards each of its parts is in the mode it was in.
+
+    Each by itself: in training, a frozen part is in evaluation mode.
+    """
+    in_training = [part for part in module.modules() if part.training]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part in in_training:
+            part.training = True
+
+
 def feature_shapes(backbone: nn.Module, channels: int, image_size: tuple[int, int]) -> tuple[Shape, ...]:
     """What feature maps the backbone makes of images of this size. Nothing is computed: it is asked with a meta tensor.
 
@@ -101,14 +123,10 @@ def feature_shapes(backbone: nn.Module, channels: int, image_size: tuple[int, in
     Raises:
         RuntimeError: The images are too small for it, as PyTorch says it.
     """
-    was_training = backbone.training
     state = {name: tensor.to("meta") for name, tensor in (*backbone.named_parameters(), *backbone.named_buffers())}
     images = torch.empty(1, channels, *image_size, device="meta")
-    try:
-        with torch.no_grad():
-            found = torch.func.functional_call(backbone.eval(), state, (images,))
-    finally:
-        backbone.train(was_training)
+    with torch.no_grad(), evaluating(backbone):
+        found = torch.func.functional_call(backbone, state, (images,))
     maps: Sequence[Tensor] = (found,) if isinstance(found, Tensor) else tuple(found)
     promised = feature_channels(backbone)
     if [features.shape[1] for features in maps] != list(promised):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from shortcaps.backbones.base import register_backbone
+from shortcaps.backbones.base import lay_out_channels_last, register_backbone
 
 
 def convolution(in_channels: int, channels: int, kernel: int = 3, stride: int = 1) -> nn.Sequential:
@@ -50,6 +50,7 @@ class ConvolutionalBackbone(nn.Module):
         )
         self.out_indices = tuple(sorted(index % len(widths) for index in out_indices))
         self.out_channels = tuple(widths[index] for index in self.out_indices)
+        lay_out_channels_last(self)
 
     def forward(self, images: Tensor) -> list[Tensor]:
         """The chosen feature maps, shallow to deep, of images (batch, in_channels, height, width)."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from shortcaps.backbones.base import register_backbone
+from shortcaps.backbones.base import lay_out_channels_last, register_backbone
 from shortcaps.backbones.convolutional import convolution
 
 
@@ -73,6 +73,7 @@ class ResidualBackbone(nn.Module):
         self.stages = nn.ModuleList(stages)
         self.out_indices = tuple(sorted(index % len(widths) for index in out_indices))
         self.out_channels = tuple(widths[index] for index in self.out_indices)
+        lay_out_channels_last(self)
 
     def forward(self, images: Tensor) -> list[Tensor]:
         """The chosen feature maps, shallow to deep, of images (batch, in_channels, height, width)."""

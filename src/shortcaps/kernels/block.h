@@ -125,26 +125,17 @@ class Block {
     }
 
     void store_gradients() const {
-        const int64_t *stride = problem.pose_strides;
-        Real *by_poses = static_cast<Real *>(problem.poses_grad);
-        const V *source = poses_grad;
-        for (int64_t g = 0; g < problem.groups; ++g)
-            for (int64_t s = 0; s < members; ++s, source += size()) {
-                Real *place = by_poses + g * stride[1] + s * stride[2] + first * stride[0];
-                if (pose_is_contiguous()) {
-                    scatter_rows<Real>(source, 1, size(), samples_used(), [&](int lane) { return place + lane * stride[0]; });
-                    continue;
-                }
-                for (int r = 0; r < rows(); ++r)
-                    for (int c = 0; c < cols(); ++c) {
-                        Real *number = place + r * stride[3] + c * stride[4];
-                        if (batch_is_innermost())
-                            std::memcpy(number, source + r * cols() + c, sizeof(V));
-                        else
-                            for (int lane = 0; lane < samples_used(); ++lane)
-                                number[lane * stride[0]] = source[r * cols() + c][lane];
-                    }
-            }
+        const int64_t between = problem.pose_strides[0];
+        Real *by_poses = static_cast<Real *>(problem.poses_grad) + first * between;
+        for_each_run([&](int64_t offset, int64_t count, auto number) {
+            Real *run = by_poses + offset;
+            if (batch_is_innermost())
+                std::memcpy(run, poses_grad + number(0), sizeof(V));
+            else
+                scatter_runs<Real>(
+                    [&](int64_t n) { return poses_grad + number(n); }, count, samples_used(),
+                    [&](int lane) { return run + lane * between; });
+        });
         if (problem.start_grad) store_by_sample(centres_grad, outputs * size(), static_cast<Real *>(problem.start_grad));
         if (problem.activations_grad) store_by_sample(inputs_grad, inputs, static_cast<Real *>(problem.activations_grad));
     }
@@ -323,42 +314,72 @@ class Block {
     }
     bool pose_is_contiguous() const { return problem.pose_strides[4] == 1 && problem.pose_strides[3] == cols(); }
 
-    void load_poses() {
-        const int64_t *stride = problem.pose_strides;
-        V *target = poses;
-        for (int64_t g = 0; g < problem.groups; ++g)
-            for (int64_t s = 0; s < members; ++s, target += size()) {
-                const Real *place = static_cast<const Real *>(problem.poses) + g * stride[1];
-                if (across_inputs) {
-                    load_members(place + first * stride[0], s * LANES, target);
-                    continue;
-                }
-                place += s * stride[2];
-                if (pose_is_contiguous()) {
-                    gather_rows<Real>([&](int lane) { return place + sample(lane) * stride[0]; }, size(), target, 1);
-                    continue;
-                }
+    // Calls `body` with every run of numbers that lie side by side in the memory of a sample's poses: where it begins, how long it
+    // is, and which vector its n-th number belongs to. What lies side by side depends on who wrote the poses.
+    template <class Body>
+    void for_each_run(Body body) const {
+        const int64_t *stride = problem.pose_strides, groups = problem.groups;
+        const int64_t pose = size(), group = members * pose;
+        if (pose_is_contiguous()) {
+            for (int64_t g = 0; g < groups; ++g)
+                for (int64_t s = 0; s < members; ++s)
+                    body(g * stride[1] + s * stride[2], pose, [=](int64_t n) { return g * group + s * pose + n; });
+            return;
+        }
+        // Convolutions whose channels are innermost: rows, then groups.
+        if (stride[3] == 1 && stride[1] == rows()) {
+            const int64_t height = rows(), width = cols();
+            for (int64_t s = 0; s < members; ++s)
+                for (int64_t c = 0; c < width; ++c)
+                    body(s * stride[2] + c * stride[4], groups * height, [=](int64_t n) {
+                        return n / height * group + s * pose + n % height * width + c;
+                    });
+            return;
+        }
+        // Other convolutions: the positions of a channel. Where the batch is innermost every number is by itself.
+        const int64_t count = stride[2] == 1 && !batch_is_innermost() ? members : 1;
+        for (int64_t g = 0; g < groups; ++g)
+            for (int64_t s = 0; s < members; s += count)
                 for (int r = 0; r < rows(); ++r)
-                    for (int c = 0; c < cols(); ++c) {
-                        const Real *number = place + r * stride[3] + c * stride[4];
-                        if (batch_is_innermost())
-                            std::memcpy(target + r * cols() + c, number + first, sizeof(V));
-                        else
-                            for (int lane = 0; lane < LANES; ++lane)
-                                target[r * cols() + c][lane] = number[sample(lane) * stride[0]];
-                    }
-            }
+                    for (int c = 0; c < cols(); ++c)
+                        body(g * stride[1] + s * stride[2] + r * stride[3] + c * stride[4], count, [=](int64_t n) {
+                            return g * group + (s + n) * pose + r * cols() + c;
+                        });
+    }
+
+    void load_poses() {
+        const int64_t between = problem.pose_strides[0];
+        const Real *given = static_cast<const Real *>(problem.poses);
+        if (across_inputs) {
+            for (int64_t g = 0; g < problem.groups; ++g)
+                for (int64_t s = 0; s < members; ++s)
+                    load_members(given + first * between + g * problem.pose_strides[1], s * LANES, poses + (g * members + s) * size());
+            return;
+        }
+        for_each_run([&](int64_t offset, int64_t count, auto number) {
+            const Real *run = given + offset;
+            if (batch_is_innermost())
+                std::memcpy(poses + number(0), run + first, sizeof(V));
+            else
+                gather_runs<Real>(
+                    [&](int lane) { return run + sample(lane) * between; }, count,
+                    [&](int64_t n) { return poses + number(n); });
+        });
     }
 
     // The members from `member` on, one in each lane; zeros where there are no more.
     void load_members(const Real *place, int64_t member, V *target) const {
-        const int64_t *stride = problem.pose_strides;
+        const int64_t *stride = problem.pose_strides, between = stride[2];
         const int used = static_cast<int>(std::min<int64_t>(LANES, problem.members - member));
         clear(target, size());
         for (int r = 0; r < rows(); ++r)
             for (int c = 0; c < cols(); ++c) {
-                const Real *number = place + member * stride[2] + r * stride[3] + c * stride[4];
-                for (int lane = 0; lane < used; ++lane) target[r * cols() + c][lane] = number[lane * stride[2]];
+                const Real *from = place + member * between + r * stride[3] + c * stride[4];
+                V &number = target[r * cols() + c];
+                if (between == 1)
+                    number = load_lanes<Real>(from, used);
+                else
+                    for (int lane = 0; lane < used; ++lane) number[lane] = from[lane * between];
             }
     }
 

@@ -135,34 +135,45 @@ static inline void add_sums_of_lanes(const Vector<Real> *x, int64_t count, Real 
     for (int64_t n = whole; n < count; ++n) target[n] += sum_of_lanes<Real>(x[n]);
 }
 
-// `count` numbers side by side for each of LANES rows, turned into vectors: target[n · step][lane] = row(lane)[n].
-template <class Real, class Row>
-static inline void gather_rows(Row row, int64_t count, Vector<Real> *target, int64_t step) {
+// `count` numbers side by side for each of LANES rows, turned into vectors: place(n)[lane] = row(lane)[n].
+template <class Real, class Row, class Place>
+static inline void gather_runs(Row row, int64_t count, Place place) {
     constexpr int lanes = Lanes<Real>::count;
     const int64_t whole = count / lanes * lanes;
     for (int64_t n = 0; n < whole; n += lanes) {
         Vector<Real> square[lanes];
         for (int lane = 0; lane < lanes; ++lane) std::memcpy(&square[lane], row(lane) + n, sizeof square[lane]);
         transpose<Real>(square);
-        for (int j = 0; j < lanes; ++j) target[(n + j) * step] = square[j];
+        for (int j = 0; j < lanes; ++j) *place(n + j) = square[j];
     }
     for (int64_t n = whole; n < count; ++n)
-        for (int lane = 0; lane < lanes; ++lane) target[n * step][lane] = row(lane)[n];
+        for (int lane = 0; lane < lanes; ++lane) (*place(n))[lane] = row(lane)[n];
 }
 
 // The way back, for the first `used` lanes.
-template <class Real, class Row>
-static inline void scatter_rows(const Vector<Real> *source, int64_t step, int64_t count, int used, Row row) {
+template <class Real, class Row, class Place>
+static inline void scatter_runs(Place place, int64_t count, int used, Row row) {
     constexpr int lanes = Lanes<Real>::count;
     const int64_t whole = count / lanes * lanes;
     for (int64_t n = 0; n < whole; n += lanes) {
         Vector<Real> square[lanes];
-        for (int j = 0; j < lanes; ++j) square[j] = source[(n + j) * step];
+        for (int j = 0; j < lanes; ++j) square[j] = *place(n + j);
         transpose<Real>(square);
         for (int lane = 0; lane < used; ++lane) std::memcpy(row(lane) + n, &square[lane], sizeof square[lane]);
     }
     for (int64_t n = whole; n < count; ++n)
-        for (int lane = 0; lane < used; ++lane) row(lane)[n] = source[n * step][lane];
+        for (int lane = 0; lane < used; ++lane) row(lane)[n] = (*place(n))[lane];
+}
+
+// The same where the vectors lie `step` apart.
+template <class Real, class Row>
+static inline void gather_rows(Row row, int64_t count, Vector<Real> *target, int64_t step) {
+    gather_runs<Real>(row, count, [=](int64_t n) { return target + n * step; });
+}
+
+template <class Real, class Row>
+static inline void scatter_rows(const Vector<Real> *source, int64_t step, int64_t count, int used, Row row) {
+    scatter_runs<Real>([=](int64_t n) { return source + n * step; }, count, used, row);
 }
 
 // exp and log in float32: range reduction and the minimax polynomials of the Cephes library, below 2 units in the last

@@ -199,20 +199,37 @@ def _carries_tangents(*tensors: Tensor | None) -> bool:
     return any(tensor is not None and unpack_dual(tensor).tangent is not None for tensor in tensors)
 
 
+def is_transformed(*tensors: Tensor | None) -> bool:
+    """Whether a transform of `torch.func` (grad, vmap, jvp, …) or forward-mode differentiation is at work on these tensors."""
+    if _carries_tangents(*tensors):
+        return True
+    if torch.compiler.is_compiling():  # the compiler takes such transforms apart itself
+        return False
+    return any(tensor is not None and torch._C._functorch.is_functorch_wrapped_tensor(tensor) for tensor in tensors)
+
+
 def is_plain(*tensors: Tensor | None) -> bool:
     """Whether nothing is traced and no derivative will be needed."""
     ordinary = all(tensor is None or type(tensor) in (Tensor, torch.nn.Parameter) for tensor in tensors)
-    return (
-        ordinary and not torch.compiler.is_compiling() and not needs_grad(*tensors) and not _carries_tangents(*tensors)
-    )
+    return ordinary and not torch.compiler.is_compiling() and not needs_grad(*tensors) and not is_transformed(*tensors)
 
 
-def refuse_forward_mode(*tensors: Tensor | None) -> None:
-    """Raise NotImplementedError for forward-mode derivatives (jvp), which PyTorch would silently drop."""
+def refuse_transforms(*tensors: Tensor | None) -> None:
+    """Raise NotImplementedError for forward-mode derivatives (jvp), which PyTorch would silently drop, and for transforms of `torch.func`."""
     if _carries_tangents(*tensors):
         raise NotImplementedError(
             "native code has no forward-mode derivatives (jvp): use path='dense', which PyTorch differentiates"
         )
+    if is_transformed(*tensors):
+        raise NotImplementedError("native code has no transforms of torch.func: use path='dense' or path='auto'")
+
+
+def refuse_second_derivatives(ctx: object, *gradients: object) -> None:
+    """The backward pass of a native backward pass: raises NotImplementedError."""
+    raise NotImplementedError(
+        "native code has no second derivatives (double backward, create_graph=True): use path='factored' or path='dense', "
+        "which PyTorch differentiates"
+    )
 
 
 def choose(direct: Callable[..., Any], operator: Callable[..., Any], *tensors: Tensor | None) -> Callable[..., Any]:
@@ -222,7 +239,7 @@ def choose(direct: Callable[..., Any], operator: Callable[..., Any], *tensors: T
     """
     if is_plain(*tensors):
         return direct
-    refuse_forward_mode(*tensors)
+    refuse_transforms(*tensors)
     return operator
 
 

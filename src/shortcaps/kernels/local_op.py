@@ -20,6 +20,7 @@ from shortcaps.kernels.library import (
     address,
     call,
     choose,
+    refuse_second_derivatives,
     without_gaps,
 )
 
@@ -323,6 +324,9 @@ def _squash_backward(ctx: Any, result_grad: Tensor) -> Tensor:
 
 
 _squash_op.register_autograd(_squash_backward, setup_context=_keep_inputs)
+_pre_vote_backward_op.register_autograd(refuse_second_derivatives)
+_mix_backward_op.register_autograd(refuse_second_derivatives)
+_squash_backward_op.register_autograd(refuse_second_derivatives)
 
 
 def run_pre_vote(maps: Tensor, transform: Tensor, scale: Tensor | None, stride: int) -> Tensor:

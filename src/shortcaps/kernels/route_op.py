@@ -20,6 +20,7 @@ from shortcaps.kernels.library import (
     call,
     choose,
     needs_grad,
+    refuse_second_derivatives,
     without_gaps,
 )
 from shortcaps.kernels.spec import spec_of
@@ -288,3 +289,4 @@ def _backward(ctx: Any, pose_grad: Tensor, activation_grad: Tensor, _: Tensor) -
 
 
 _route_op.register_autograd(_backward, setup_context=_setup_context)
+_route_backward_op.register_autograd(refuse_second_derivatives)

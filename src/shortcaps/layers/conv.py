@@ -69,9 +69,8 @@ class CapsuleConvolution(Thresholds, nn.Module):
         windows = patches(maps, (height, width), self.stride)
         batch, out_height, out_width = windows.shape[:3]
         problems, groups = batch * out_height * out_width, height * width * channels
-        votes = make_votes(
-            windows.reshape(problems, groups, 1, rows, maps.shape[1]), self.transform.flatten(0, 2), self.path
-        )
+        poses = windows.reshape(problems, groups, 1, rows, maps.shape[1])
+        votes = make_votes(poses, self.transform.flatten(0, 2), self.path, routing=self.routing)
         if activations is not None:
             seen = patches(activations[:, None, :, None], (height, width), self.stride)
             activations = seen.reshape(problems, groups)

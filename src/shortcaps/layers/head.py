@@ -37,15 +37,18 @@ class CapsuleHead(nn.Module):
         passes: How often the feature maps are gone through.
         routing_settings: Settings of a routing that is given by name, e.g. `{"sharpness": 4.0}`.
         dropout: Probability of dropping a lower capsule in training.
+        rectified: Whether the 1x1 convolution is followed by a ReLU.
+        normalised: Whether it is followed by a batch norm; a backbone that ends with one can do without.
         readout: What a class's activation is read from. `routing`: what the routing says of it (for fuzzy and EM routing how tightly
             its votes agree). `joint`: that and the pose they agree on, `sigmoid(logit(a) + ⟨w, pose⟩ + b)` with `w` and `b` trained
             for each class and 0 before training.
         path: How votes are computed: `auto`, `fused`, `factored` or `dense`; the numbers are the same.
 
-    >>> import torch, shortcaps
-    >>> head = shortcaps.CapsuleHead(in_channels=32, classes=10)
-    >>> head(torch.rand(2, 32, 7, 7)).shape, head(torch.rand(2, 32, 5, 9)).shape
-    (torch.Size([2, 10]), torch.Size([2, 10]))
+    Examples:
+        >>> import torch, shortcaps
+        >>> head = shortcaps.CapsuleHead(in_channels=32, classes=10)
+        >>> head(torch.rand(2, 32, 7, 7)).shape, head(torch.rand(2, 32, 5, 9)).shape
+        (torch.Size([2, 10]), torch.Size([2, 10]))
     """
 
     def __init__(
@@ -59,6 +62,8 @@ class CapsuleHead(nn.Module):
         passes: int = 1,
         routing_settings: Mapping[str, Any] | None = None,
         dropout: float = 0.0,
+        rectified: bool = True,
+        normalised: bool = True,
         readout: str = "routing",
         path: str = "auto",
     ) -> None:
@@ -79,7 +84,7 @@ class CapsuleHead(nn.Module):
         self.classes, self.pose, self.passes, self.path = classes, pose, passes, check_path(path)
         self.routing = make_routing(routing, **(routing_settings or {}))
         self.primary = nn.ModuleList(
-            PrimaryCapsules(features, channels, pose)
+            PrimaryCapsules(features, channels, pose, rectified=rectified, normalised=normalised)
             for features, channels in zip(self.in_channels, self.channels, strict=True)
         )
         self.dropout = CapsuleDropout(dropout)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -43,6 +45,10 @@ class LocalBlock(nn.Module):
         self.transform = nn.Parameter(torch.empty(in_channels, *kernel, pose, pose))
         self.mix = nn.Parameter(torch.empty(out_channels, in_channels))
         self.reset_parameters()
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> LocalBlock:
+        """What `to` and its kind do to parameters, without their shape: `channels_last` is not for five dimensions, as `transform` has."""
+        return super()._apply(lambda tensor: fn(tensor.flatten()).reshape(tensor.shape), recurse)
 
     def reset_parameters(self) -> None:
         """Draw the parameters so that sums of independent poses keep their scale."""

@@ -16,17 +16,22 @@ class PrimaryCapsules(nn.Module):
         in_channels: Channels of the feature map.
         channels: Capsule channels.
         pose: Rows and columns of a pose.
+        rectified: Whether there is a ReLU.
+        normalised: Whether there is a batch norm.
     """
 
-    def __init__(self, in_channels: int, channels: int, pose: int = 4) -> None:
+    def __init__(
+        self, in_channels: int, channels: int, pose: int = 4, *, rectified: bool = True, normalised: bool = True
+    ) -> None:
         super().__init__()
         self.channels, self.pose = channels, pose
         self.convolution = nn.Conv2d(in_channels, channels * pose * pose, 1)
-        self.norm = nn.BatchNorm2d(channels * pose * pose)
+        self.rectify: nn.Module = nn.ReLU() if rectified else nn.Identity()
+        self.norm: nn.Module = nn.BatchNorm2d(channels * pose * pose) if normalised else nn.Identity()
 
     def forward(self, features: Tensor) -> Tensor:
         """Capsule maps (batch, cols, channels, rows, height, width) of features (batch, in_channels, height, width)."""
-        features = self.norm(torch.relu(self.convolution(features)))
+        features = self.norm(self.rectify(self.convolution(features)))
         return split_into_capsules(features, self.channels, self.pose)
 
 

@@ -52,7 +52,7 @@ class ShortcutRouting(Thresholds, nn.Module):
 
         The votes of a layer are the same in every pass, so a network makes them once.
         """
-        return make_votes(poses_by_channel(pre_voted), self.transform, self.path)
+        return make_votes(poses_by_channel(pre_voted), self.transform, self.path, routing=self.routing)
 
     def forward(
         self, votes: Votes, start: Tensor | None, *, activate: bool | None = None, keep_coefficients: bool = False

@@ -5,8 +5,10 @@ from shortcaps.models.cnn import PlainCNN
 from shortcaps.models.compact import COMPACT
 from shortcaps.models.headed import HeadNetwork, PlainNetwork
 from shortcaps.models.network import CapsuleNetwork, Network, PlannedNetwork, as_probabilities
+from shortcaps.models.pairs import PairNetwork
 from shortcaps.models.plan import Architecture, Plan, make_plan
 from shortcaps.models.presets import PRESETS, build_from_architecture
+from shortcaps.models.recommend import recommend_model
 from shortcaps.models.registry import MODELS, ModelSpec, create_model, list_models, register_model
 from shortcaps.models.sabour import SabourNetwork
 from shortcaps.models.sequential import SequentialNetwork
@@ -22,6 +24,7 @@ __all__ = [
     "HeadNetwork",
     "ModelSpec",
     "Network",
+    "PairNetwork",
     "PlainCNN",
     "PlainNetwork",
     "Plan",
@@ -34,5 +37,6 @@ __all__ = [
     "create_model",
     "list_models",
     "make_plan",
+    "recommend_model",
     "register_model",
 ]

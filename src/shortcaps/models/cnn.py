@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
-from shortcaps.backbones import Stem
+from shortcaps.backbones import Stem, lay_out_channels_last
 from shortcaps.models.network import Network
 from shortcaps.models.plan import Size
 from shortcaps.models.registry import register_model
@@ -37,6 +37,7 @@ class PlainCNN(Network):
             layers += [nn.Conv2d(before, width, 3, stride), nn.ReLU(), nn.BatchNorm2d(width)]
         self.layers = nn.Sequential(*layers)
         self.classify = nn.Linear(widths[-1], classes)
+        lay_out_channels_last(self)
 
     @property
     def title(self) -> str:
@@ -45,8 +46,17 @@ class PlainCNN(Network):
 
     def forward(self, images: Tensor) -> Tensor:
         """Probabilities (batch, classes), which sum to 1, of images (batch, channels, height, width) in 0–1."""
+        return self.classify(self.features(images)).softmax(-1)
+
+    def features(self, images: Tensor) -> Tensor:
+        """What the linear layer sees, (batch, features), of images (batch, channels, height, width) in 0–1."""
         self._check_images(images)
-        return self.classify(self.layers(self.stem(images)).mean((2, 3))).softmax(-1)
+        return self.layers(self.stem(images)).mean((2, 3))
+
+    @property
+    def body(self) -> tuple[nn.Module, ...]:
+        """The modules that extract features: everything below the mean."""
+        return self.stem, self.layers
 
     def summary(self) -> Summary:
         """Layer by layer: shape, parameters, multiply–adds."""

@@ -36,6 +36,7 @@ class Compact:
         iterations: Routing iterations in each.
         dropout: Probability of dropping a lower capsule in training.
         readout: What a class's activation is read from, as for `CapsuleHead`.
+        normalised: Whether there is a batch norm between the 1x1 convolution and the votes.
     """
 
     backbone: str
@@ -47,6 +48,7 @@ class Compact:
     iterations: int = 2
     dropout: float = 0.0
     readout: str = "routing"
+    normalised: bool = False
 
 
 # A wide first kernel that halves the map at once, since a map of full size costs most, and a second halving two convolutions later: each
@@ -55,18 +57,26 @@ _SHAPE: dict[str, Any] = {"strides": (2, 1, 2, 1), "first_kernel": 5}
 
 # Parameters for 28x28 grey images (160k: 32x32 in colour) and 10 classes: capsules and twin.
 COMPACT: dict[str, Compact] = {
-    # 22,990 and 22,914
+    # 22,734 and 22,914
     "compact-23k": Compact(
         "convolutional",
         {"widths": (24, 24, 24, 29), **_SHAPE},
         {"widths": (32, 24, 28, 34), **_SHAPE},
         readout="joint",
     ),
-    # 68,164 and 67,754
+    # 67,780 and 67,754
     "compact-68k": Compact(
         "convolutional",
         {"widths": (40, 40, 48, 52), **_SHAPE},
         {"widths": (56, 44, 48, 56), **_SHAPE},
+        capsules=(12,),
+        readout="joint",
+    ),
+    # For small natural images, 159,092 and 160,506: residual, since these need depth.
+    "compact-160k": Compact(
+        "residual",
+        {"widths": (16, 32, 56), "blocks": (2, 2, 2)},
+        {"widths": (16, 32, 60), "blocks": (2, 2, 2)},
         capsules=(12,),
         readout="joint",
     ),
@@ -89,6 +99,8 @@ def build_compact(
     iterations: int | None = None,
     dropout: float | None = None,
     readout: str | None = None,
+    rectified: bool = True,
+    normalised: bool | None = None,
     path: str = "auto",
 ) -> HeadNetwork:
     """A compact network; whatever is None is the preset's."""
@@ -98,6 +110,7 @@ def build_compact(
         "iterations": iterations,
         "dropout": dropout,
         "readout": readout,
+        "normalised": normalised,
     }
     preset = replace(preset, **{name: value for name, value in chosen.items() if value is not None})
     body = _backbone(preset.backbone, preset.backbone_settings, backbone, backbone_settings, channels)
@@ -110,6 +123,8 @@ def build_compact(
         passes=preset.passes,
         dropout=preset.dropout,
         readout=preset.readout,
+        rectified=rectified,
+        normalised=preset.normalised,
         path=path,
     )
     return HeadNetwork(body, head, image_size=image_size, channels=channels)

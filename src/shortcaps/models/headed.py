@@ -106,8 +106,12 @@ class PlainNetwork(Network):
 
     def forward(self, images: Tensor) -> Tensor:
         """Probabilities (batch, classes), which sum to 1, of images (batch, channels, height, width) in 0–1."""
+        return self.classify(self.features(images)).softmax(-1)
+
+    def features(self, images: Tensor) -> Tensor:
+        """What the linear layer sees, (batch, features), of images (batch, channels, height, width) in 0–1."""
         self._check_images(images)
-        return self.classify(feature_maps(self.backbone, images)[-1].mean((2, 3))).softmax(-1)
+        return feature_maps(self.backbone, images)[-1].mean((2, 3))
 
     def summary(self) -> Summary:
         """Layer by layer: shape, parameters, multiply–adds."""

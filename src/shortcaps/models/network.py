@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from shortcaps.backbones import Stem
+from shortcaps.kernels.library import is_transformed
 from shortcaps.layers import ClassCapsules
 from shortcaps.models.plan import Plan, Size
 from shortcaps.models.summary import Summary, SummaryRow, module_row
@@ -39,12 +42,14 @@ class Network(nn.Module):
 
     Attributes:
         class_names: Names of the classes, in the order of the outputs; empty unless the network was loaded from a run.
+        blueprint: The arguments of `create_model` that made it; None if it was made otherwise.
 
     Raises:
         ValueError: The images are too small for the network, or a count is below 1.
     """
 
     class_names: tuple[str, ...] = ()
+    blueprint: Mapping[str, Any] | None = None
     reconstructs: bool = False
     """Whether `forward(images, labels)` also returns the weighted reconstruction error, to be added to the loss."""
     takes_any_size: bool = False
@@ -68,6 +73,12 @@ class Network(nn.Module):
     def title(self) -> str:
         """What kind of network this is, in a few words."""
         return type(self).__name__
+
+    @property
+    def body(self) -> tuple[nn.Module, ...]:
+        """The modules that extract features, which `--freeze backbone` leaves as they are; none if the network does not say."""
+        backbone = getattr(self, "backbone", None)
+        return (backbone,) if isinstance(backbone, nn.Module) else ()
 
     def summary(self) -> Summary:
         """Layer by layer: shape, parameters, the votes that a plain implementation would build, multiply–adds.
@@ -102,6 +113,7 @@ class Network(nn.Module):
         # Reading the values waits for an accelerator, so there only the first batch is checked.
         if (
             torch.compiler.is_compiling()
+            or is_transformed(images)
             or images.device.type == "meta"
             or (self._range_checked and images.device.type != "cpu")
         ):

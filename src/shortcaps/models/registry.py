@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeVar, overload
 
 from shortcaps.models.network import CapsuleNetwork, Network
@@ -109,9 +109,10 @@ def list_models(
         exclude: Patterns whose matches are left out.
         kind: `capsules` or `plain`; None for both.
 
-    >>> import shortcaps
-    >>> shortcaps.list_models("cnn-*")
-    ['cnn-23k', 'cnn-68k']
+    Examples:
+        >>> import shortcaps
+        >>> shortcaps.list_models("cnn-*")
+        ['cnn-23k', 'cnn-68k']
     """
     return MODELS.names(pattern, exclude=exclude, where=lambda spec: kind in (None, spec.kind))
 
@@ -161,17 +162,23 @@ def create_model(
         ValueError: The name is unknown, or a setting is out of range.
         TypeError: The network has no such setting.
 
-    >>> import shortcaps
-    >>> model = shortcaps.create_model("baseline", routing="fuzzy", image_size=40)
-    >>> sum(p.numel() for p in model.parameters())
-    29994
+    Examples:
+        >>> import shortcaps
+        >>> model = shortcaps.create_model("baseline", routing="fuzzy", image_size=40)
+        >>> sum(p.numel() for p in model.parameters())
+        29994
     """
+    named: dict[str, Any] = {"name": name}
     if isinstance(name, Architecture):
         # The presets' own builder, for an architecture without a name. (Imported late: the presets register themselves here.)
         from shortcaps.models.presets import architecture_spec
 
+        # Any preset with all of these settings is this architecture.
+        named = {"name": "baseline", **asdict(name)}
         spec, name = architecture_spec(name), "of this architecture"
     else:
         spec = MODELS[name]
     spec.check_settings(name, list(settings))
-    return spec.build(image_size=as_size(image_size), channels=channels, classes=classes, **settings)
+    model = spec.build(image_size=as_size(image_size), channels=channels, classes=classes, **settings)
+    model.blueprint = {**named, "image_size": image_size, "channels": channels, "classes": classes, **settings}
+    return model

@@ -63,6 +63,11 @@ class SabourNetwork(Network):
         """What kind of network this is, in a few words."""
         return f"network of Sabour et al. (2017), dynamic routing, {self.routing.iterations} iterations"
 
+    @property
+    def body(self) -> tuple[nn.Module, ...]:
+        """The modules that extract features: the convolution below the capsules."""
+        return (self.convolution,)
+
     def capsules(self, images: Tensor) -> ClassCapsules:
         """Poses (batch, classes, 16, 1) and activations (batch, classes) of images (batch, channels, height, width) in 0–1."""
         self._check_images(images)

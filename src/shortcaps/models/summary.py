@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor, nn
 
+from shortcaps.backbones import evaluating
+
 if TYPE_CHECKING:
     from shortcaps.models.network import Network
 
@@ -146,13 +148,11 @@ def _count_multiply_adds(module: nn.Module, in_shape: tuple[int, ...]) -> tuple[
     handles = [
         layer.register_forward_hook(add) for layer in module.modules() if isinstance(layer, nn.Conv2d | nn.Linear)
     ]
-    was_training = module.training
     state = {name: tensor.to("meta") for name, tensor in (*module.named_parameters(), *module.named_buffers())}
     try:
-        with torch.no_grad():
-            found = torch.func.functional_call(module.eval(), state, (torch.empty(1, *in_shape, device="meta"),))
+        with torch.no_grad(), evaluating(module):
+            found = torch.func.functional_call(module, state, (torch.empty(1, *in_shape, device="meta"),))
     finally:
-        module.train(was_training)
         for handle in handles:
             handle.remove()
     last = found if isinstance(found, Tensor) else next(t for t in reversed(tuple(found)) if isinstance(t, Tensor))

@@ -83,10 +83,11 @@ def route(
     Returns:
         The higher capsules: pose (batch, outputs, rows, cols) or (batch, outputs, size), activation (batch, outputs).
 
-    >>> import torch, shortcaps
-    >>> capsules = shortcaps.route(torch.rand(2, 30, 5, 4, 4), routing="fuzzy", iterations=3)
-    >>> capsules.pose.shape, capsules.activation.shape
-    (torch.Size([2, 5, 4, 4]), torch.Size([2, 5]))
+    Examples:
+        >>> import torch, shortcaps
+        >>> capsules = shortcaps.route(torch.rand(2, 30, 5, 4, 4), routing="fuzzy", iterations=3)
+        >>> capsules.pose.shape, capsules.activation.shape
+        (torch.Size([2, 5, 4, 4]), torch.Size([2, 5]))
     """
     algorithm = make_routing(routing, **settings)
     vectors = isinstance(votes, Tensor) and votes.ndim == 4

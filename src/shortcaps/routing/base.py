@@ -197,9 +197,10 @@ def list_routings(pattern: str | Sequence[str] = "*", *, exclude: str | Sequence
         pattern: A shell pattern, or several.
         exclude: Patterns whose matches are left out.
 
-    >>> import shortcaps
-    >>> shortcaps.list_routings()
-    ['attention', 'dynamic', 'em', 'fuzzy']
+    Examples:
+        >>> import shortcaps
+        >>> shortcaps.list_routings()
+        ['attention', 'dynamic', 'em', 'fuzzy']
     """
     return ROUTINGS.names(pattern, exclude=exclude)
 

@@ -25,7 +25,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.autograd.function import FunctionCtx
 
 from shortcaps.routing.votes import Votes, at_least_float32
 
@@ -171,28 +171,34 @@ def _form_by_factors(weights: Tensor, transforms: Tensor, poses: Tensor, centres
     return torch.cat(by_transforms), torch.cat(by_poses, dim=1)
 
 
-class _Agreement(torch.autograd.Function):
+class _Form(torch.autograd.Function):
+    """Saves its inputs only. Backward passes consist of PyTorch's operators, so they can be differentiated again."""
+
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: FunctionCtx, transforms: Tensor, poses: Tensor, centres: Tensor) -> Tensor:
-        ctx.save_for_backward(transforms, poses, centres)
+    def setup_context(ctx: FunctionCtx, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+
+class _Agreement(_Form):
+    @staticmethod
+    def forward(transforms: Tensor, poses: Tensor, centres: Tensor) -> Tensor:
         return _form_by_weights(transforms, poses, centres)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> Any:
         transforms, poses, centres = ctx.saved_tensors
         by_transforms, by_poses = _form_by_factors(upstream, transforms, poses, centres)
         return by_transforms, by_poses, _form_by_centres(upstream, transforms, poses)
 
 
-class _WeightedSum(torch.autograd.Function):
+class _WeightedSum(_Form):
     @staticmethod
-    def forward(ctx: FunctionCtx, weights: Tensor, transforms: Tensor, poses: Tensor) -> Tensor:
-        ctx.save_for_backward(weights, transforms, poses)
+    def forward(weights: Tensor, transforms: Tensor, poses: Tensor) -> Tensor:
         return _form_by_centres(weights, transforms, poses)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> Any:
         weights, transforms, poses = ctx.saved_tensors
         by_transforms, by_poses = _form_by_factors(weights, transforms, poses, upstream)
@@ -243,28 +249,24 @@ def _scatter_by_rest(
     return torch.cat(by_transforms), torch.cat(by_poses, dim=1), by_centres
 
 
-class _ScaledDistance(torch.autograd.Function):
+class _ScaledDistance(_Form):
     @staticmethod
-    def forward(ctx: FunctionCtx, precision: Tensor, transforms: Tensor, poses: Tensor, centres: Tensor) -> Tensor:
-        ctx.save_for_backward(precision, transforms, poses, centres)
+    def forward(precision: Tensor, transforms: Tensor, poses: Tensor, centres: Tensor) -> Tensor:
         return _scatter_by_weights(precision, transforms, poses, centres)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> Any:
         precision, transforms, poses, centres = ctx.saved_tensors
         by_precision = _scatter_by_precision(upstream, transforms, poses, centres) if ctx.needs_input_grad[0] else None
         return by_precision, *_scatter_by_rest(upstream, precision, transforms, poses, centres)
 
 
-class _WeightedSquares(torch.autograd.Function):
+class _WeightedSquares(_Form):
     @staticmethod
-    def forward(ctx: FunctionCtx, weights: Tensor, transforms: Tensor, poses: Tensor, centres: Tensor) -> Tensor:
-        ctx.save_for_backward(weights, transforms, poses, centres)
+    def forward(weights: Tensor, transforms: Tensor, poses: Tensor, centres: Tensor) -> Tensor:
         return _scatter_by_precision(weights, transforms, poses, centres)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> Any:
         weights, transforms, poses, centres = ctx.saved_tensors
         by_weights = _scatter_by_weights(upstream, transforms, poses, centres)
