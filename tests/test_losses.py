@@ -67,6 +67,43 @@ def test_log_probability_loss_keeps_its_gradient_where_probabilities_are_tiny_or
 
 
 @pytest.mark.parametrize("loss", [spread_loss, margin_loss, log_probability_loss])
+def test_the_loss_of_shares_is_the_mean_of_the_losses_of_the_classes(loss) -> None:
+    activations = torch.rand(6, 4, dtype=torch.float64)
+    shares = torch.rand(6, 4, dtype=torch.float64).softmax(1)
+    expected = 0.0
+    for b in range(6):
+        for k in range(4):
+            expected += shares[b, k].item() * loss(activations[b : b + 1], torch.tensor([k])).item()
+    assert loss(activations, shares).item() == pytest.approx(expected / 6)
+    certain = torch.tensor([0, 1, 2, 3, 3, 0])
+    one_hot = torch.nn.functional.one_hot(certain, 4).double()
+    assert loss(activations, one_hot).item() == pytest.approx(loss(activations, certain).item())
+
+
+@pytest.mark.parametrize("loss", [spread_loss, margin_loss])
+def test_label_smoothing_spreads_a_share_of_the_target_evenly(loss) -> None:
+    activations, labels = torch.rand(3, 4, dtype=torch.float64), torch.tensor([0, 3, 1])
+    smoothed = 0.8 * torch.nn.functional.one_hot(labels, 4).double() + 0.2 / 4
+    expected = loss(activations, smoothed)
+    assert loss(activations, labels, label_smoothing=0.2).item() == pytest.approx(expected.item())
+    assert loss(activations, labels, label_smoothing=0.2) != loss(activations, labels)
+
+
+def test_label_smoothing_of_log_probability_changes_its_first_term_only() -> None:
+    activations, labels = torch.rand(3, 4, dtype=torch.float64), torch.tensor([0, 3, 1])
+    shares = torch.nn.functional.one_hot(labels, 4).double()
+    by_label = log_probability_loss(activations, labels, label_smoothing=0.2)
+    assert by_label.item() == pytest.approx(log_probability_loss(activations, shares, label_smoothing=0.2).item())
+    probabilities = activations / activations.sum(1, keepdim=True)
+    first = -((0.8 * shares + 0.05) * probabilities.log()).sum(1).mean()
+    assert log_probability_loss(activations, labels, absolute=0.0, label_smoothing=0.2).item() == pytest.approx(
+        first.item()
+    )
+    second = log_probability_loss(activations, labels) - log_probability_loss(activations, labels, absolute=0.0)
+    assert (by_label - first).item() == pytest.approx(second.item())
+
+
+@pytest.mark.parametrize("loss", [spread_loss, margin_loss, log_probability_loss])
 def test_gradcheck_of_the_losses(loss) -> None:
     probabilities = torch.rand(4, 3, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda p: loss(p, torch.tensor([0, 1, 2, 1])), probabilities)
@@ -78,3 +115,5 @@ def test_bad_labels_are_named(loss) -> None:
         loss(torch.rand(4, 3), torch.tensor([0, 1, 2]))
     with pytest.raises(TypeError, match=re.escape("labels are torch.float32")):
         loss(torch.rand(2, 3), torch.tensor([0.0, 1.0]))
+    with pytest.raises(TypeError, match=re.escape("shares of the classes are torch.int64")):
+        loss(torch.rand(2, 3), torch.tensor([[0, 1, 0], [1, 0, 0]]))

@@ -1,21 +1,26 @@
 """Losses on the outputs of a network, (batch, classes).
 
 These are activations of capsules, each in 0–1 by itself, or the probabilities of a plain network, which sum to 1; every loss takes either.
+
+Labels are class numbers (batch,), or for each image the shares of the classes (batch, classes), which sum to 1, as mixup makes them. The loss
+of shares is the mean of the losses of the classes, each by its share.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from shortcaps.kernels.library import is_transformed
 from shortcaps.registry import Registry
 
 Loss = Callable[..., Tensor]
-"""Called with activations (batch, classes), labels (batch,) and, by keyword, `epoch` (a float, from 0) and the settings of the recipe."""
+"""Called with activations (batch, classes), labels (batch,) or (batch, classes) and, by keyword, `epoch` (a float, from 0), the settings of
+the recipe and, where classes are weighted, `weights` (batch,)."""
 Function = TypeVar("Function", bound=Loss)
 
 LOSSES: Registry[Loss] = Registry("loss")
@@ -29,17 +34,13 @@ def register_loss(name: str) -> Callable[[Function], Function]:
 
     Returns:
         The decorator. The loss is called with activations (batch, classes), labels (batch,) and, by keyword, the number of epochs so far
-        (a float) and the recipe's `loss_settings`; it returns a scalar.
+        (a float) and the recipe's `loss_settings`; it returns a scalar. Where a recipe mixes images (`mixup`), labels are the shares of the
+        classes, (batch, classes); where it weights classes, there is one more keyword, `weights` (batch,), the factors of the images' losses.
 
     Raises:
         ValueError: The name is taken.
     """
-
-    def decorate(function: Function) -> Function:
-        LOSSES.register(name, function)
-        return function
-
-    return decorate
+    return LOSSES.decorator(name)
 
 
 def list_losses(pattern: str | Sequence[str] = "*", *, exclude: str | Sequence[str] = ()) -> list[str]:
@@ -49,28 +50,43 @@ def list_losses(pattern: str | Sequence[str] = "*", *, exclude: str | Sequence[s
         pattern: A shell pattern, or several.
         exclude: Patterns whose matches are left out.
 
-    >>> list_losses()
-    ['log-probability', 'margin', 'spread']
+    Examples:
+        >>> list_losses()
+        ['log-probability', 'margin', 'spread']
     """
     return LOSSES.names(pattern, exclude=exclude)
 
 
-def spread_loss(activations: Tensor, labels: Tensor, margin: float = 0.9) -> Tensor:
+def spread_loss(
+    activations: Tensor,
+    labels: Tensor,
+    margin: float = 0.9,
+    *,
+    label_smoothing: float = 0.0,
+    weights: Tensor | None = None,
+) -> Tensor:
     """Eq. (14): `Σ_{m≠t} max(0, margin - (a_t - a_m))²`, mean over the batch.
 
     Args:
         activations: (batch, classes).
-        labels: (batch,), class numbers as int64.
+        labels: (batch,), class numbers as int64, or (batch, classes), shares of the classes.
         margin: By how much the true class should lead.
+        label_smoothing: Share of the target that is spread evenly over all classes.
+        weights: (batch,), factors of the images' losses, whose mean over the training images is 1; None for 1 each.
 
     Returns:
         A scalar.
     """
     _check_labels(activations, labels)
+    if labels.ndim == 2 or label_smoothing:
+        shares = _smoothed(class_shares(labels, activations), label_smoothing)
+        leads = activations.unsqueeze(2) - activations.unsqueeze(1)
+        others = (margin - leads).clamp_min(0).square() * (1 - torch.eye(activations.shape[1]).to(activations))
+        return _mean((shares * others.sum(2)).sum(1), weights)
     target = activations.gather(1, labels.unsqueeze(1))
     shortfall = (margin - (target - activations)).clamp_min(0).square()
     others = shortfall.scatter(1, labels.unsqueeze(1), 0.0)
-    return others.sum(1).mean()
+    return _mean(others.sum(1), weights)
 
 
 def spread_margin(epoch: float, *, first: float = 0.2, last: float = 0.9, epochs: float = 10) -> float:
@@ -88,29 +104,43 @@ def spread_margin(epoch: float, *, first: float = 0.2, last: float = 0.9, epochs
 
 
 def margin_loss(
-    activations: Tensor, labels: Tensor, *, present: float = 0.9, absent: float = 0.1, absent_weight: float = 0.5
+    activations: Tensor,
+    labels: Tensor,
+    *,
+    present: float = 0.9,
+    absent: float = 0.1,
+    absent_weight: float = 0.5,
+    label_smoothing: float = 0.0,
+    weights: Tensor | None = None,
 ) -> Tensor:
     """The margin loss of Sabour et al. (2017), mean over the batch.
 
     Args:
         activations: (batch, classes).
-        labels: (batch,), class numbers as int64.
+        labels: (batch,), class numbers as int64, or (batch, classes), shares of the classes.
         present: The activation that the true class should reach.
         absent: The activation that the others should stay below.
         absent_weight: Weight of the others.
+        label_smoothing: Share of the target that is spread evenly over all classes.
+        weights: (batch,), factors of the images' losses, whose mean over the training images is 1; None for 1 each.
 
     Returns:
         A scalar.
     """
     _check_labels(activations, labels)
-    is_target = F.one_hot(labels, activations.shape[1]).to(activations.dtype)
+    is_target = _smoothed(class_shares(labels, activations), label_smoothing)
     missed = (present - activations).clamp_min(0).square()
     imagined = (activations - absent).clamp_min(0).square()
-    return (is_target * missed + absent_weight * (1 - is_target) * imagined).sum(1).mean()
+    return _mean((is_target * missed + absent_weight * (1 - is_target) * imagined).sum(1), weights)
 
 
 def log_probability_loss(
-    activations: Tensor, labels: Tensor, *, absolute: float = 0.1, label_smoothing: float = 0.0
+    activations: Tensor,
+    labels: Tensor,
+    *,
+    absolute: float = 0.1,
+    label_smoothing: float = 0.0,
+    weights: Tensor | None = None,
 ) -> Tensor:
     """Cross-entropy of the activations as probabilities plus, with a small weight, of each by itself; mean over the batch.
 
@@ -119,9 +149,10 @@ def log_probability_loss(
 
     Args:
         activations: (batch, classes).
-        labels: (batch,), class numbers as int64.
+        labels: (batch,), class numbers as int64, or (batch, classes), shares of the classes.
         absolute: Weight of the second term.
         label_smoothing: Share of the first term's target that is spread evenly over all classes.
+        weights: (batch,), factors of the images' losses, whose mean over the training images is 1; None for 1 each.
 
     Returns:
         A scalar.
@@ -131,30 +162,76 @@ def log_probability_loss(
     limits = torch.finfo(activations.dtype)
     logarithms = activations.clamp_min(limits.tiny).log()
     complements = torch.log1p(-activations.clamp_max(1 - limits.eps))
-    by_itself = -torch.where(F.one_hot(labels, activations.shape[1]).bool(), logarithms, complements).sum(1).mean()
-    return F.cross_entropy(logarithms, labels, label_smoothing=label_smoothing) + absolute * by_itself
+    if labels.ndim == 2:
+        labels = labels.to(activations.dtype)
+        by_itself = -torch.lerp(complements, logarithms, labels).sum(1)
+    else:
+        is_target = _one_hot(labels, activations.shape[1]).bool()
+        by_itself = -torch.where(is_target, logarithms, complements).sum(1)
+    if weights is None:
+        return F.cross_entropy(logarithms, labels, label_smoothing=label_smoothing) + absolute * by_itself.mean()
+    apart = F.cross_entropy(logarithms, labels, label_smoothing=label_smoothing, reduction="none")
+    return _mean(apart + absolute * by_itself, weights)
+
+
+def class_shares(labels: Tensor, like: Tensor) -> Tensor:
+    """Labels as shares of the classes.
+
+    Args:
+        labels: (batch,), class numbers as int64, or (batch, classes), shares of the classes.
+        like: (batch, classes), whose number of classes, type and device the shares get.
+
+    Returns:
+        (batch, classes), which sum to 1.
+    """
+    return (labels if labels.ndim == 2 else _one_hot(labels, like.shape[1])).to(like)
+
+
+def _one_hot(labels: Tensor, classes: int) -> Tensor:
+    if is_transformed(labels):  # PyTorch's own looks at the values, which vmap does not allow
+        return labels.unsqueeze(1) == torch.arange(classes, device=labels.device)
+    return F.one_hot(labels, classes)
+
+
+def _mean(losses: Tensor, weights: Tensor | None) -> Tensor:
+    return losses.mean() if weights is None else (losses * weights).mean()
+
+
+def _smoothed(shares: Tensor, smoothing: float) -> Tensor:
+    return shares * (1 - smoothing) + smoothing / shares.shape[1] if smoothing else shares
 
 
 @register_loss("spread")
-def _spread(activations: Tensor, labels: Tensor, *, epoch: float, **settings: float) -> Tensor:
-    return spread_loss(activations, labels, spread_margin(epoch, **settings))
+def _spread(
+    activations: Tensor,
+    labels: Tensor,
+    *,
+    epoch: float,
+    label_smoothing: float = 0.0,
+    weights: Tensor | None = None,
+    **settings: float,
+) -> Tensor:
+    margin = spread_margin(epoch, **settings)
+    return spread_loss(activations, labels, margin, label_smoothing=label_smoothing, weights=weights)
 
 
 @register_loss("margin")
-def _margin(activations: Tensor, labels: Tensor, *, epoch: float, **settings: float) -> Tensor:
+def _margin(activations: Tensor, labels: Tensor, *, epoch: float, **settings: Any) -> Tensor:
     return margin_loss(activations, labels, **settings)
 
 
 @register_loss("log-probability")
-def _log_probability(activations: Tensor, labels: Tensor, *, epoch: float, **settings: float) -> Tensor:
+def _log_probability(activations: Tensor, labels: Tensor, *, epoch: float, **settings: Any) -> Tensor:
     return log_probability_loss(activations, labels, **settings)
 
 
 def _check_labels(activations: Tensor, labels: Tensor) -> None:
-    """Raise ValueError or TypeError unless activations are (batch, classes) and labels (batch,) of int64."""
-    if activations.ndim != 2 or labels.shape != activations.shape[:1]:
+    """Raise ValueError or TypeError unless activations are (batch, classes) and labels (batch,) of int64, or shares (batch, classes)."""
+    if activations.ndim != 2 or labels.shape not in (activations.shape[:1], activations.shape):
         raise ValueError(
             f"activations {tuple(activations.shape)} and labels {tuple(labels.shape)}: give (batch, classes) and (batch,)"
         )
-    if labels.dtype != torch.int64:
+    if labels.ndim == 1 and labels.dtype != torch.int64:
         raise TypeError(f"labels are {labels.dtype}: give class numbers as torch.int64, e.g. labels.long()")
+    if labels.ndim == 2 and not labels.is_floating_point():
+        raise TypeError(f"shares of the classes are {labels.dtype}: give floats that sum to 1 for each image")

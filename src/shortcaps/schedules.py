@@ -8,15 +8,16 @@ from typing import TypeVar
 
 from shortcaps.registry import Registry
 
-Schedule = Callable[[int, int, int], float]
-"""Called with the step (from 0), the total number of steps and the number of steps per epoch; returns a factor in 0–1."""
+Schedule = Callable[..., float]
+"""Called with the step (from 0), the total number of steps and the number of steps per epoch and, by keyword, the recipe's
+`schedule_settings`; returns a factor in 0–1."""
 Function = TypeVar("Function", bound=Schedule)
 
 SCHEDULES: Registry[Schedule] = Registry("schedule")
 
 
 def register_schedule(name: str) -> Callable[[Function], Function]:
-    """Register a schedule under a name: a decorator for a function `(step, steps, steps_per_epoch) -> factor`.
+    """Register a schedule under a name: a decorator for a function `(step, steps, steps_per_epoch, **settings) -> factor`.
 
     Args:
         name: The name for recipes.
@@ -27,12 +28,7 @@ def register_schedule(name: str) -> Callable[[Function], Function]:
     Raises:
         ValueError: The name is taken.
     """
-
-    def decorate(function: Function) -> Function:
-        SCHEDULES.register(name, function)
-        return function
-
-    return decorate
+    return SCHEDULES.decorator(name)
 
 
 def list_schedules(pattern: str | Sequence[str] = "*", *, exclude: str | Sequence[str] = ()) -> list[str]:
@@ -42,8 +38,9 @@ def list_schedules(pattern: str | Sequence[str] = "*", *, exclude: str | Sequenc
         pattern: A shell pattern, or several.
         exclude: Patterns whose matches are left out.
 
-    >>> list_schedules()
-    ['cosine', 'one-cycle', 'steps']
+    Examples:
+        >>> list_schedules()
+        ['cosine', 'one-cycle', 'steps', 'warmup-cosine']
     """
     return SCHEDULES.names(pattern, exclude=exclude)
 
@@ -64,6 +61,15 @@ def cosine(step: int, steps: int, steps_per_epoch: int) -> float:
     if step < rise:
         return (step + 1) / rise
     return 0.5 * (1 + math.cos(math.pi * (step - rise) / max(1, steps - rise)))
+
+
+@register_schedule("warmup-cosine")
+def warmup_cosine(step: int, steps: int, steps_per_epoch: int, *, warmup: float = 0.1, last: float = 0.0) -> float:
+    """Rise linearly over the first `warmup` of all steps, then fall along half a cosine to `last`, both fractions."""
+    rise = round(warmup * steps)
+    if step < rise:
+        return (step + 1) / rise
+    return last + (1 - last) * 0.5 * (1 + math.cos(math.pi * (step - rise) / max(1, steps - rise)))
 
 
 @register_schedule("steps")

@@ -15,6 +15,7 @@ from shortcaps.data import Dataset, sample_images
 from shortcaps.inference.explain import (
     TRANSFORMATIONS,
     equivariance_score,
+    images_needed,
     routing_maps,
     transformed,
     traverse,
@@ -110,8 +111,8 @@ class Moments(CapsuleNetwork):
 
 def test_the_equivariance_score_tells_an_equivariant_network_from_another() -> None:
     torch.manual_seed(0)
-    images = torch.zeros(60, 1, 33, 33)
-    for n in range(60):  # a blob somewhere, clear of the rim
+    images = torch.zeros(128, 1, 33, 33)
+    for n in range(128):  # a blob somewhere, clear of the rim
         row, column = torch.randint(11, 22, (2,)).tolist()
         images[n, 0, row - 2 : row + 3, column - 2 : column + 3] = 1
     score = equivariance_score(Moments(0.0), images, ridge=1e-6)
@@ -119,8 +120,9 @@ def test_the_equivariance_score_tells_an_equivariant_network_from_another() -> N
     assert set(score.by_transformation) == set(PROBES)
     assert score.by_transformation["rotation"] > 0.98
     assert equivariance_score(Moments(0.5), images).score < 0.7
-    with pytest.raises(ValueError, match="3 images are too few"):
-        equivariance_score(Moments(0.0), images[:3])
+    assert images_needed(Moments(0.0)) == 128
+    with pytest.raises(ValueError, match=r"127 images are too few .*: give at least 128"):
+        equivariance_score(Moments(0.0), images[:127])
 
 
 @pytest.mark.parametrize("shortcut", [True, False])
@@ -172,3 +174,7 @@ def test_too_few_test_images_give_a_page_without_a_score(tmp_path: Path) -> None
     assert result.exit_code == 0, result.exception
     assert "no equivariance score: 3 images are too few" in result.stderr
     assert "quivariance" not in (tmp_path / "out" / "explanation.html").read_text()
+    few = ["explain", str(tmp_path / "run"), str(picture), "--out", str(tmp_path / "few"), "--score-images", "21"]
+    result = CliRunner().invoke(app, few)
+    said = " ".join(result.stderr.split())
+    assert "no equivariance score: --score-images 21 is too few: give at least 128, or 0 to skip it" in said

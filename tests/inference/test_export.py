@@ -53,9 +53,31 @@ def test_every_network_exports_and_agrees_at_all_batch_sizes(routing: str, short
         np.testing.assert_allclose(activations, model(images).numpy(), atol=1e-4)
     np.testing.assert_allclose(probabilities, activations / activations.sum(1, keepdims=True), rtol=1e-5)
     assert poses.shape == (7, 3, 4, 4)
+    assert all(np.isnan(output).all() for output in session.run(None, {"images": 255 * images.numpy()}))
     kept = session.get_modelmeta().custom_metadata_map
     assert json.loads(kept["class_names"]) == ["cat", "dog", "owl"]
     assert json.loads(kept["preparation"]) == {"digits": True}
+
+
+def test_the_file_refuses_what_is_not_in_0_to_1_and_clips_what_resampling_leaves(tmp_path: Path) -> None:
+    settings = {"backbone_settings": {"widths": (4, 4), "strides": (2, 2)}}
+    model = shortcaps.create_model("compact-23k-plain", classes=3, image_size=16, **settings).eval()
+    session = onnxruntime.InferenceSession(export(model, torch.rand(5, 1, 16, 16), tmp_path / "n.onnx").file)
+    images = torch.rand(6, 1, 16, 16)
+    images[1] *= 255
+    images[2] = (images[2] - 0.5) / 0.25
+    images[3, 0, 0, 0] = torch.nan
+    images[4, 0, 0, :2] = torch.tensor([-0.05, 1.05])
+    outputs = session.run(None, {"images": images.numpy()})
+    for output in outputs:
+        finite = np.isfinite(output).reshape(6, -1)
+        assert finite.all(1).tolist() == [True, False, False, False, True, True]
+        assert finite.any(1).tolist() == [True, False, False, False, True, True]
+    with torch.no_grad():
+        np.testing.assert_allclose(outputs[0][[0, 4, 5]], model(images[[0, 4, 5]].clamp(0, 1)).numpy(), atol=1e-5)
+    for kind in (np.uint8, np.float64):
+        with pytest.raises(Exception, match="Unexpected input data type"):
+            session.run(None, {"images": np.zeros((1, 1, 16, 16), kind)})
 
 
 @pytest.mark.parametrize("name", ["compact-23k", "compact-23k-plain"])
@@ -83,14 +105,25 @@ def test_int8_is_smaller_and_its_loss_is_measured(tmp_path: Path) -> None:
     model = network()
     data = digits(60)
     done = export(model, data.view(data.images[:8]), tmp_path / "n.onnx")
-    small = quantize(done.file, tmp_path / "n.int8.onnx", data, data)
-    assert small.images == 60
+    sample = sample_images(data, CALIBRATION_IMAGES)
+    small = quantize(done.file, tmp_path / "n.int8.onnx", sample, data)
+    assert (small.images, small.calibrated_on) == (60, 60)
+    assert 0.5 < small.agreement <= 1
     with torch.no_grad():
         answers = model(data.view(data.images)).argmax(1)
     assert small.full_accuracy == pytest.approx((answers == data.labels).float().mean().item())
     session = onnxruntime.InferenceSession(small.file)
     difference = largest_difference(model, session, data.view(data.images[:64]))
     assert 0 < difference < 0.3  # rounded, not broken
+    alone = quantize(done.file, tmp_path / "alone.int8.onnx", sample)
+    assert (alone.accuracy, alone.images, alone.agreement) == (None, 0, small.agreement)
+
+
+def test_the_network_of_sabour_is_exported_too(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = shortcaps.create_model("sabour", classes=2, image_size=17).eval()
+    done = export(model, torch.rand(3, 1, 17, 17), tmp_path / "n.onnx")
+    assert done.error <= 1e-4
 
 
 def test_int8_ranges_are_learned_from_all_classes() -> None:

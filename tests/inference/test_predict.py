@@ -166,4 +166,9 @@ def test_predict_prints_a_table_json_or_csv_and_goes_on_after_a_broken_picture(t
     alone = run("predict", RUN, str(tmp_path / "two.png"), expect=1).stderr
     assert alone.startswith("shortcaps: ")
     assert alone.count("\n") == 1
+    some = run("predict", RUN, "gone.png", str(tmp_path / "one.png"), str(tmp_path / "no*.gif"), "--json", expect=1)
+    missing, good, none = json.loads(some.stdout)
+    assert (missing["file"], good["class"]) == ("gone.png", "1")
+    assert missing["problem"] == none["problem"] == "does not exist, and no file matches it as a pattern"
+    assert some.stderr.splitlines()[0] == "shortcaps: gone.png: does not exist, and no file matches it as a pattern"
     assert "is not a run directory" in run("predict", str(tmp_path / "no"), str(tmp_path), expect=2).stderr

@@ -77,7 +77,10 @@ routing_settings = { softness = 3.0 }
         (("epochs = 12", "epochs = 0"), "epochs 0 should be greater than or equal to 1"),
         (("epochs = 12", ""), "epochs is missing: it has no default"),
         (("epochs = 12", "epochs = 12\nepoch = 3"), "unknown setting 'epoch': did you mean epochs?"),
-        (('"one-cycle"', '"two-cycle"'), "unknown schedule 'two-cycle': choose one of cosine, one-cycle, steps"),
+        (
+            ('"one-cycle"', '"two-cycle"'),
+            "unknown schedule 'two-cycle': choose one of cosine, one-cycle, steps, warmup-cosine",
+        ),
         (('"anywhere"', '"nowhere"'), "unknown placement 'nowhere'"),
         (("lr = 8e-3", "rate = 8e-3"), "unknown setting 'rate'"),
         (('loss = "margin"', 'loss = "gap"'), "unknown loss 'gap'"),
@@ -126,13 +129,26 @@ def test_schedules_rise_and_fall_as_they_say() -> None:
     assert cosine.index(max(cosine)) == pytest.approx(50, abs=1)
     assert cosine[525] == pytest.approx(0.5, abs=1e-2)
     assert cosine[-1] < 1e-4
+    warmed = shares("warmup-cosine", 1000)
+    assert warmed.index(max(warmed)) == pytest.approx(100, abs=1)
+    assert warmed[0] == pytest.approx(0.01)
+    assert warmed[550] == pytest.approx(0.5, abs=1e-2)
+    assert warmed[-1] < 1e-4
     paper = shares("steps", 2000)
     assert paper[0] == paper[199] == 1
     assert paper[200] == pytest.approx(0.8)
     assert paper[1999] == pytest.approx(0.8**9)
 
 
-@pytest.mark.parametrize("name", ["one-cycle", "cosine", "steps"])
+def test_a_warm_up_is_as_long_and_ends_as_low_as_it_is_set() -> None:
+    schedule = SCHEDULES["warmup-cosine"]
+    longer = [schedule(step, 1000, 10, warmup=0.25, last=0.1) for step in range(1000)]
+    assert longer.index(max(longer)) == pytest.approx(250, abs=1)
+    assert longer[-1] == pytest.approx(0.1, abs=1e-4)
+    assert schedule(0, 1000, 10, warmup=0.0) == 1
+
+
+@pytest.mark.parametrize("name", ["one-cycle", "cosine", "warmup-cosine", "steps"])
 @pytest.mark.parametrize("steps", [1, 2, 3])
 def test_schedules_take_very_short_runs(name: str, steps: int) -> None:
     assert all(0 <= share <= 1 for share in shares(name, steps, 1))

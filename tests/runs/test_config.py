@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from shortcaps.cli import app
+from shortcaps.cli.settings import spelling
 from shortcaps.errors import RunError
 from shortcaps.runs.config import FLAGS, SECTIONS, DataConfig, OptimConfig, RunConfig, TrainConfig, read_settings
 
@@ -35,6 +36,17 @@ from shortcaps.runs.config import FLAGS, SECTIONS, DataConfig, OptimConfig, RunC
         ({"model": "cnn-23k", "routing": "em"}, "cnn-23k has neither routing nor shortcut: leave them out"),
         ({"precision": "16"}, "unknown precision '16': choose one of 32-true"),
         ({"loss": "square"}, "unknown loss 'square': choose one of log-probability"),
+        ({"data": "a\0b"}, "data 'a\\x00b' cannot be the path of anything"),
+        ({"data": "\ud800"}, "data '\\ud800' cannot be the path of anything"),
+        ({"folder": "a\0b"}, "folder 'a\\x00b' cannot be the path of anything"),
+        ({"data_options": {"image_size": "big"}}, "image_size is a setting of its own: give it there"),
+        ({"lr": float("nan")}, "lr nan should be a finite number"),
+        ({"lr": float("inf")}, "lr inf should be a finite number"),
+        (
+            {"network": {"routing_settings": {"sharpness": float("nan")}}},
+            "setting routing_settings.sharpness is wrong: nan",
+        ),
+        ({"network": {"backbone_settings": {"slope": float("inf")}}}, "setting backbone_settings.slope is wrong: inf"),
         ({"batch_size": 9, "devices": 2}, "batch_size 9 cannot be divided among 2 devices"),
     ],
 )
@@ -79,13 +91,17 @@ def test_toml_holds_settings_by_their_flags_or_in_tables(tmp_path: Path) -> None
         ("epoch = 3", "unknown setting 'epoch': did you mean epochs?"),
         ("[optim]\nepoch = 3", "[optim]: unknown setting 'epoch': did you mean epochs?"),
         ("epochs 3", "is not a TOML file"),
+        (f"epochs = {'9' * 5000}", "is not a TOML file"),
+        ("epochs = " + "[" * 5000, "is not a TOML file: it is nested too deeply"),
+        ("lr = '\udcff'", "is not a TOML file"),
     ],
 )
 def test_mistakes_in_a_toml_file_name_the_file(tmp_path: Path, text: str, message: str) -> None:
     file = tmp_path / "my.toml"
-    file.write_text(text)
+    file.write_text(text, errors="surrogateescape")
     with pytest.raises(RunError, match=re.escape(message)) as caught:
         read_settings(file)
+    assert "\n" not in str(caught.value)
     assert str(file) in str(caught.value)
 
 
@@ -93,6 +109,17 @@ def test_every_setting_that_fits_on_a_command_line_is_an_option_of_train() -> No
     text = CliRunner().invoke(app, ["train", "--help"], env={"COLUMNS": "200"}).stdout
     for name, flag in FLAGS.items():
         is_table = flag.field.default_factory is dict
-        assert (f"--{name.replace('_', '-')} " in text) != is_table, name
+        assert (f"{spelling(name)} " in text) != is_table, name
         help_text = str(flag.field.metadata["help"])
         assert is_table or help_text[1:20] in text, "its help is the field's own"
+
+
+def test_an_augmentation_is_asked_for_by_name_and_contradicts_a_placement() -> None:
+    config = TrainConfig.of(augment="photos")
+    assert config.make_recipe().augment == "photos"
+    assert TrainConfig.from_dict(config.to_dict()) == config
+    assert TrainConfig().make_recipe().augment is None
+    with pytest.raises(RunError, match=r"unknown augmentation 'photo'.*did you mean photos"):
+        TrainConfig.of(augment="photo")
+    with pytest.raises(RunError, match="augment digits and placement anywhere contradict each other: give one of them"):
+        TrainConfig.of(augment="digits", placement="anywhere")

@@ -111,6 +111,14 @@ def test_a_header_that_promises_more_than_the_file_holds_is_refused(tmp_path: Pa
     assert "damaged" in refusal(run_with(tmp_path / "run", config, weights))
 
 
+def test_a_header_of_brackets_takes_neither_long_nor_much_memory(tmp_path: Path) -> None:
+    header = b'{"a": [' + b"[]," * 5_000_000 + b"1]}"
+    weights = len(header).to_bytes(8, "little") + header
+    assert "its header should have 15,000,010 bytes, which it does not have, or are too many" in refusal(
+        run_with(tmp_path / "run", weights=weights)
+    )
+
+
 def network(**settings: Any) -> Callable[[dict[str, Any]], None]:
     return lambda config: config["network"].update(settings)
 
@@ -127,6 +135,8 @@ def data(**values: Any) -> Callable[[dict[str, Any]], None]:
         (data(class_names="abc"), "class_names 'abc' should be a valid tuple"),
         (data(class_names=["a", "b", 5]), "class_names.2 5 should be a valid string"),
         (data(class_names=[]), "class_names"),
+        (data(class_names=["a", "b", "a"]), "class_names has 'a' more than once"),
+        (network(backbone_settings=json.loads('{"a":' * 60 + "1" + "}" * 60)), "it is nested too deeply"),
         (data(stored_size=[20, 10**9]), "stored_size.1 1000000000 should be less than or equal to 4096"),
         (data(stored_size=[20]), "stored_size"),
         (data(bright_on_dark="yes"), "bright_on_dark 'yes' should be a valid boolean"),

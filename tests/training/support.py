@@ -5,10 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 from PIL import Image
+
+from shortcaps.training.loop import Trainer
 
 SMALL_NETWORK = """
 [network]
@@ -35,6 +41,25 @@ def pictures(root: Path, per_class: int = 40, size: int = 20) -> Path:
                 picture = (shape * 200 + random.integers(0, 40, (size, size))).clip(0, 255).astype(np.uint8)
                 Image.fromarray(picture).save(folder / f"{n}.png")
     return root
+
+
+class PowerFailure(Exception):
+    """Stands for a process that ends in the middle of something."""
+
+
+@contextmanager
+def failing_at(step: int) -> Iterator[None]:
+    """Within, training ends before this step without saving anything, as if the process were killed."""
+    original = Trainer.take_step
+
+    def take_step(self: Trainer) -> Any:
+        if self.state.step == step:
+            raise PowerFailure
+        return original(self)
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(PowerFailure):
+        patch.setattr(Trainer, "take_step", take_step)
+        yield
 
 
 def settings_file(place: Path, **settings: object) -> Path:

@@ -194,6 +194,33 @@ def test_processes_share_the_final_test_and_none_waits_for_the_report(tmp_path: 
     assert torch.equal(answers.labels, images.labels)
 
 
+LOSS_OF_ONE = """
+import sys, torch
+from shortcaps.training import loop
+original = loop.Trainer.check_numbers
+def check_numbers(self, step, loss, images):
+    # Its gradients are finite: no exchange of them tells the others.
+    bad = self.fabric.global_rank == 1 and step == 2
+    return original(self, step, loss + torch.inf if bad else loss, images)
+loop.Trainer.check_numbers = check_numbers
+from shortcaps.cli import main
+if __name__ == "__main__":
+    main()
+"""
+
+
+def test_a_loss_that_is_not_finite_in_one_process_ends_all(tmp_path: Path) -> None:
+    data, settings = pictures(tmp_path / "pictures", 24), settings_file(tmp_path, epochs=2)
+    script, run = tmp_path / "one.py", tmp_path / "run"
+    script.write_text(LOSS_OF_ONE)
+    command = ["train", "--data", data, "--config", settings, "--devices", 2, "--out", run]
+    output = finish(start(sys.executable, script, *command), expect=1)
+    assert "the loss is not a number at step 2 (epoch 1, batch 2), first seen in another process" in output
+    assert "first seen in the backward pass" in output  # of the process itself, where the layers were all right
+    assert "Traceback" not in output
+    assert (run / "last-good.safetensors").is_file()
+
+
 EXCHANGE = """
 import sys, torch, torch.distributed as dist
 from shortcaps.training.replicas import average_gradients, share_buffers

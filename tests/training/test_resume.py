@@ -11,10 +11,13 @@ import pytest
 import torch
 
 from shortcaps.errors import RunError
+from shortcaps.losses import log_probability_loss
 from shortcaps.runs.config import TrainConfig
 from shortcaps.runs.directory import Checkpoint, RunDirectory
 from shortcaps.training import loop
 from shortcaps.training.run import train
+from shortcaps.training.setup import make_network, make_optimizer
+from shortcaps.training.state import State
 from tests.training.support import finish, pictures, settings_file, shortcaps
 
 # Patches that kill the process, or raise a signal in it, at a chosen moment.
@@ -131,6 +134,7 @@ def test_a_run_killed_again_and_again_ends_with_the_same_weights(
     assert_same(tmp_path / "run", whole)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delay", [0.05, 0.25])
 def test_a_run_killed_from_outside_at_any_time_ends_with_the_same_weights(
     whole_run: tuple[Path, Path, Path], tmp_path: Path, delay: float
@@ -147,6 +151,7 @@ def test_a_run_killed_from_outside_at_any_time_ends_with_the_same_weights(
     assert_same(tmp_path / "run", whole)
 
 
+@pytest.mark.slow
 def test_damaged_and_foreign_checkpoints_are_refused_and_the_previous_one_is_used(
     whole_run: tuple[Path, Path, Path], tmp_path: Path
 ) -> None:
@@ -241,3 +246,32 @@ def test_a_run_whose_checkpoints_are_of_other_settings_is_not_begun_anew(tmp_pat
     for file in before:
         file.write_bytes(b"damaged")
     assert run.read_checkpoint("with two processes")[0] is None  # nothing is lost by beginning anew
+
+
+def test_a_restored_optimiser_goes_on_as_if_nothing_had_happened_whatever_the_layout_of_weights() -> None:
+    """Weights may lie channels last, checkpoints never do, and a fused optimiser goes through memory without a look at strides."""
+    recipe = TrainConfig.of(model="compact-23k-plain").make_recipe()
+    images, labels = torch.rand(8, 1, 12, 12), torch.arange(8)
+
+    def begun() -> State:
+        model = make_network({"name": "compact-23k-plain", "image_size": 12, "channels": 1, "classes": 8}, 0)
+        return State(model, make_optimizer(model, recipe, torch.device("cpu")), recipe)
+
+    def take_steps(state: State, count: int) -> None:
+        for _ in range(count):
+            state.optimizer.zero_grad()
+            log_probability_loss(state.model(images), labels).backward()
+            state.optimizer.step()
+
+    whole, resumed = begun(), begun()
+    take_steps(whole, 3)
+    checkpoint = whole.to_checkpoint()
+    as_saved = {
+        name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in checkpoint.tensors.items()
+    }
+    assert any(as_saved[name].stride() != tensor.stride() for name, tensor in checkpoint.tensors.items())
+    resumed.restore(Checkpoint(as_saved, checkpoint.progress))
+    for state in (whole, resumed):
+        take_steps(state, 3)
+    for name, tensor in whole.to_checkpoint().tensors.items():
+        assert torch.equal(tensor, resumed.to_checkpoint().tensors[name]), name

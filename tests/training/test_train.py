@@ -25,8 +25,9 @@ from shortcaps.runs.directory import RunDirectory, read_tensors
 from shortcaps.training import TrainConfig, train
 from shortcaps.training.display import Display
 from shortcaps.training.loop import Trainer
+from shortcaps.training.plots import curves
 from shortcaps.training.seeds import derive
-from shortcaps.training.setup import load_split, make_network, make_optimizer, network_settings
+from shortcaps.training.setup import load_split, make_network, make_optimizer, network_settings, smaller_network
 from tests.training.support import finish, pictures, settings_file, shortcaps
 
 SMALL = {"capsule_channels": (2, 3, 2), "backbone_settings": {"width": 4}}
@@ -61,7 +62,8 @@ def test_the_run_directory_holds_what_is_promised(run: Path) -> None:
     assert result["validation_error"] == min(errors)
     assert errors[result["best_epoch"] - 1] == min(errors)
     names = {file.name for file in run.iterdir() if not file.name.startswith(("checkpoint-", ".", "events"))}
-    assert names == {"answers.npz", "config.json", "metrics.csv", "model.safetensors", "report.html", "result.json"}
+    files = "answers.npz config.json metrics.csv model.safetensors report.html result.json sample.safetensors"
+    assert names == set(files.split())
 
 
 def test_the_report_stands_alone_and_shows_what_is_promised(run: Path) -> None:
@@ -101,6 +103,7 @@ def test_evaluate_shows_another_data_set_as_the_network_was_trained(run: Path, t
     assert "has images of 1x24x24, but" in output
     (other / "test" / "disc").rename(other / "test" / "dot")
     (other / "train" / "disc").rename(other / "train" / "dot")
+    (other / "val" / "disc").rename(other / "val" / "dot")
     output = finish(shortcaps("evaluate", run, "--data", other), expect=2)
     assert "has the classes across, dot, down, but" in output
 
@@ -132,7 +135,7 @@ MISTAKES = {
     ),
     "negative lr": (["--lr", "-1"], "lr -1.0 should be greater than 0"),
     "too many devices": (["--devices", "999"], "devices 999 is too large: this machine has"),
-    "too small images": (["--image-size", "9"], "image_size 9 is too small: capsule layer 2"),
+    "too small images": (["--model", "baseline", "--image-size", "9"], "image_size 9 is too small: capsule layer 2"),
     "unwritable": (["--out", "/proc/nothing/run"], "/proc/nothing/run cannot be written to"),
     "nothing to resume": (["--resume", "/nowhere"], "/nowhere is not a run directory: there is no such folder"),
     "no such config": (["--config", "/nowhere.toml"], "/nowhere.toml does not exist"),
@@ -279,6 +282,11 @@ def test_the_same_seed_gives_the_same_weights_and_another_seed_others(tmp_path: 
     assert first != other
 
 
+def test_a_run_that_made_no_mistake_has_a_plot_without_a_logarithm() -> None:
+    row = {"epoch": 1.0, "loss": 0.1, "accuracy": 1.0, "validation_error": 0.0}
+    assert "svg" in curves([row, {**row, "epoch": 2.0}])  # a warning of matplotlib's would be an error here
+
+
 def test_tensorboard_events_are_written_where_it_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[tuple[str, float, int]] = []
 
@@ -316,7 +324,7 @@ def test_training_brings_neither_the_full_trainer_nor_torchvision() -> None:
 
 def test_fewer_images_than_processes_are_refused(tmp_path: Path) -> None:
     config = TrainConfig.of(data=str(pictures(tmp_path / "pictures", 4)), image_size=20, network=SMALL)
-    fabric: Any = types.SimpleNamespace(world_size=64, device=torch.device("cpu"))
+    fabric: Any = types.SimpleNamespace(world_size=64, device=torch.device("cpu"), is_global_zero=True)
     with pytest.raises(RunError, match="has 12 training images, fewer than the 64 processes: use fewer --devices"):
         Trainer(config, config.make_recipe(), RunDirectory(tmp_path / "run"), fabric, Display())
 
@@ -365,3 +373,27 @@ def test_the_mnist_example_runs_on_a_tiny_setting() -> None:
     script = Path(__file__).parents[2] / "examples" / "train_mnist.py"
     result = subprocess.run([sys.executable, script, "--tiny"], check=True, capture_output=True, text=True, timeout=120)
     assert "the first test image is a 7" in result.stdout
+
+
+def test_a_folder_of_ones_own_is_trained_with_a_recommended_network_unless_one_is_named(tmp_path: Path) -> None:
+    data = pictures(tmp_path / "pictures", 8)
+    few = ("--data", data, "--image-size", 20, "--epochs", 1, "--batch-size", 12)
+    output = finish(shortcaps("train", *few, "--out", tmp_path / "run"))
+    assert "network: compact-23k, as no --model was given" in output
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["network"]["name"] == "compact-23k"
+    output = finish(shortcaps("train", *few, "--model", "baseline", "--out", tmp_path / "other"))
+    assert "network:" not in output
+    assert json.loads((tmp_path / "other" / "config.json").read_text())["network"]["name"] == "baseline"
+    assert TrainConfig.of(data="mnist").model.name == "baseline"
+
+
+@pytest.mark.parametrize(
+    ("name", "side", "said"),
+    [("baseline", 28, None), ("compact-23k", 96, None), ("cnn-23k", 96, None), ("baseline", 96, "compact-23k has 23,")],
+)
+def test_a_network_that_grows_with_its_images_is_advised_against_for_large_ones(
+    name: str, side: int, said: str | None
+) -> None:
+    model = package.create_model(name, image_size=side, channels=3)
+    advice = smaller_network(model, 300)
+    assert (advice is None) if said is None else (said in str(advice) and "--model compact-23k" in str(advice))

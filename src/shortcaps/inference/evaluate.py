@@ -1,7 +1,8 @@
-"""Evaluation: accuracy with its interval, per class, confusion, calibration, on any data set that fits the network."""
+"""Evaluation: accuracy with its interval, per class, macro F1, top-k, confusion, calibration, on any data set that fits the network."""
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -9,9 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from shortcaps.backbones import evaluating
 from shortcaps.data import Dataset
+from shortcaps.inference.metrics import f1_scores, macro_f1, top_k_accuracies
 from shortcaps.models import as_probabilities
+from shortcaps.progress import Pace
 from shortcaps.reporting.intervals import independent_images, wilson_interval
+
+log = logging.getLogger(__name__)
 
 CALIBRATION_BINS = 15
 
@@ -26,6 +32,9 @@ class Evaluation:
         accuracy: Share of them that were recognised.
         interval: 95 % interval of the accuracy.
         per_class: Share of each class's images that were recognised; None where there were none.
+        f1: F1 score of each class; None where it neither occurred nor was predicted.
+        macro_f1: Mean of these scores.
+        top_k: By k, the share of images whose class is among the k with the highest activations.
         calibration_error: Expected calibration error of the probabilities.
         confusion: (classes, classes), counts by [true, predicted].
         class_names: In the order of the network's outputs.
@@ -37,6 +46,9 @@ class Evaluation:
     accuracy: float
     interval: tuple[float, float]
     per_class: tuple[float | None, ...]
+    f1: tuple[float | None, ...]
+    macro_f1: float
+    top_k: dict[int, float]
     calibration_error: float
     confusion: Tensor
     class_names: tuple[str, ...]
@@ -50,6 +62,9 @@ class Evaluation:
             "accuracy": self.accuracy,
             "interval_95": list(self.interval),
             "per_class": dict(zip(self.class_names, self.per_class, strict=True)),
+            "f1": dict(zip(self.class_names, self.f1, strict=True)),
+            "macro_f1": self.macro_f1,
+            "top_k": {str(k): share for k, share in self.top_k.items()},
             "expected_calibration_error": self.calibration_error,
             "confusion": self.confusion.tolist(),
         }
@@ -58,6 +73,11 @@ class Evaluation:
 def percent(share: float | None) -> str:
     """A fraction as a percentage; a dash for None."""
     return "–" if share is None else f"{share:.2%}"
+
+
+def describe_top_k(top_k: dict[int, float]) -> str:
+    """Top-k accuracies in words: `top-2 99.10%, top-5 100.00%`."""
+    return ", ".join(f"top-{k} {share:.2%}" for k, share in top_k.items())
 
 
 def expected_calibration_error(confidences: Tensor, correct: Tensor, bins: int = CALIBRATION_BINS) -> float:
@@ -69,12 +89,18 @@ def expected_calibration_error(confidences: Tensor, correct: Tensor, bins: int =
     return float((confidence - accuracy).abs().sum() / sizes.sum().clamp_min(1))
 
 
+def _batch_size(data: Dataset) -> int:
+    """As many images as take the memory of 512 images of 64x64, and no more than that."""
+    _, height, width = data.image_shape
+    return max(1, min(512, 512 * 64 * 64 // (height * width)))
+
+
 @torch.no_grad()
 def class_activations(
     model: nn.Module,
     data: Dataset,
     *,
-    batch_size: int = 512,
+    batch_size: int | None = None,
     device: torch.device | str = "cpu",
     part: int = 0,
     parts: int = 1,
@@ -87,7 +113,7 @@ def class_activations(
     Args:
         model: Maps images (batch, channels, height, width) to (batch, classes).
         data: The images.
-        batch_size: How many it is shown at a time.
+        batch_size: How many it is shown at a time; None for 512, or fewer if images are larger than 64x64.
         device: Where it is.
         part: Which batches it is shown: every `parts`-th, from this one on.
         parts: Among how many the batches are divided.
@@ -95,16 +121,19 @@ def class_activations(
     Returns:
         Activations (count, classes) on the CPU; probabilities for a plain network. Zeros for images of other parts.
     """
-    was_training = model.training
-    model.eval()
+    batch_size = batch_size or _batch_size(data)
     dtype = next(model.parameters()).dtype
     # Made before the first batch: small results that live on between the large tensors of one batch and the next would keep
     # the C library from using that memory again, and hundreds of batches from fitting into it.
     answers = torch.zeros(len(data), len(data.class_names))
     batches = zip(data.images.split(batch_size), answers.split(batch_size), strict=True)
-    for images, answer in islice(batches, part, None, parts):
-        answer.copy_(model(data.view(images.to(device)).to(dtype)))
-    model.train(was_training)
+    pace, seen = Pace(), 0
+    with evaluating(model):
+        for images, answer in islice(batches, part, None, parts):
+            seen += parts * batch_size
+            if (left := pace.left(seen, len(data))) is not None:
+                log.info("%s: %s of %s images seen, %s", data.label, f"{seen:,}", f"{len(data):,}", left)
+            answer.copy_(model(data.view(images.to(device)).to(dtype)))
     return answers
 
 
@@ -124,6 +153,9 @@ def summarise(activations: Tensor, data: Dataset) -> Evaluation:
         right / max(1, count),
         wilson_interval(right / max(1, count) * independent, independent),
         per_class,
+        f1_scores(confusion),
+        macro_f1(confusion),
+        top_k_accuracies(activations, data.labels),
         expected_calibration_error(confidence, predicted == data.labels),
         confusion,
         data.class_names,

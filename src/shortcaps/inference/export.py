@@ -5,9 +5,10 @@ from __future__ import annotations
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -16,8 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-import shortcaps
-from shortcaps.data import Dataset, sample_images
+from shortcaps.data import Dataset
 from shortcaps.errors import RunFault
 from shortcaps.files import atomic_write, to_json
 from shortcaps.inference.evaluate import summarise
@@ -26,6 +26,8 @@ from shortcaps.models import CapsuleNetwork, Network, as_probabilities
 # Batch sizes at which an exported network is compared, and the largest difference allowed.
 _CHECKED_BATCHES = (1, 3, 64)
 _TOLERANCE = 1e-4
+OVERSHOOT = 0.1
+"""How far outside 0–1 a pixel may be to be clipped; with more, the image is refused."""
 # Number of images that the ranges of activations are estimated from for int8.
 CALIBRATION_IMAGES = 512
 
@@ -55,7 +57,9 @@ class Quantized:
         file: Its path.
         bytes: Its size.
         latency_ms: Time for one image in onnxruntime, in milliseconds.
-        accuracy: On the test set, as a fraction.
+        calibrated_on: Number of images that the ranges of activations were estimated from.
+        agreement: Share of those images for which it gives the same answer as the file it was made from.
+        accuracy: On the test set, as a fraction; None without one.
         full_accuracy: The same for the file it was made from.
         images: Number of test images.
     """
@@ -63,19 +67,33 @@ class Quantized:
     file: Path
     bytes: int
     latency_ms: float
-    accuracy: float
-    full_accuracy: float
-    images: int
+    calibrated_on: int
+    agreement: float
+    accuracy: float | None = None
+    full_accuracy: float | None = None
+    images: int = 0
 
 
 class _Outputs(nn.Module):
-    """The outputs of an exported network, in the order of `_output_names`."""
+    """The outputs of an exported network, in the order of `_output_names`.
+
+    A graph cannot raise an error. So an image that is not in 0–1, such as one in 0–255 or normalised, gets an answer that nobody takes for
+    one: not a number. What resampling leaves a little outside is clipped.
+    """
 
     def __init__(self, model: Network) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:
+        low, high = images.amin((1, 2, 3)), images.amax((1, 2, 3))
+        is_in_range = (low >= -OVERSHOOT) & (high <= 1 + OVERSHOOT)
+        return tuple(
+            torch.where(is_in_range.reshape(-1, *[1] * (output.ndim - 1)), output, torch.nan)
+            for output in self._answers(images.clamp(0, 1))
+        )
+
+    def _answers(self, images: Tensor) -> tuple[Tensor, ...]:
         if isinstance(self.model, CapsuleNetwork):
             capsules = self.model.capsules(images, keep_coefficients=False)
             return capsules.activation, as_probabilities(capsules.activation), capsules.pose
@@ -138,7 +156,7 @@ def export(model: Network, images: Tensor, target: Path, *, metadata: dict[str, 
     """
     model = model.cpu().float().eval()
     described = {
-        "shortcaps": shortcaps.__version__,
+        "shortcaps": version("shortcaps"),
         "class_names": list(model.class_names),
         **({"routing": model.routing.name} if isinstance(model, CapsuleNetwork) else {}),
         **(metadata or {}),
@@ -189,21 +207,21 @@ def latency(session: Any, images: Tensor, repeats: int = 50) -> float:
     return 1000 * median(times)
 
 
-def quantize(exported: Path, target: Path, training: Dataset, test: Dataset) -> Quantized:
-    """Convert the convolutions and matrix products of an ONNX file to int8, and measure the loss of accuracy.
+def quantize(exported: Path, target: Path, calibration: Tensor, test: Dataset | None = None) -> Quantized:
+    """Convert the convolutions and matrix products of an ONNX file to int8, and measure what that changes.
 
     Args:
         exported: The ONNX file.
         target: Where to write the int8 file.
-        training: Where the ranges of activations are estimated.
-        test: Where both files are tested, on all images.
+        calibration: (count, channels, height, width) in 0–1, where the ranges of activations are estimated.
+        test: Where both files are tested, on all images; None if there is none.
     """
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
     class Images(CalibrationDataReader):
         def __init__(self) -> None:
-            self.parts = iter(sample_images(training, CALIBRATION_IMAGES).split(64))
+            self.parts = iter(calibration.split(64))
 
         def get_next(self) -> dict[str, np.ndarray] | None:
             part = next(self.parts, None)
@@ -224,21 +242,27 @@ def quantize(exported: Path, target: Path, training: Dataset, test: Dataset) -> 
             op_types_to_quantize=["Conv", "Gemm"],
         )
         content = small.read_bytes()
-    session = _session(content)
-    accuracy = summarise(_activations(session, test), test).accuracy
-    full = summarise(_activations(_session(exported.read_bytes()), test), test).accuracy
+    small_session, full_session = _session(content), _session(exported.read_bytes())
+    answers = [_activations(session, calibration.split(64)).argmax(1) for session in (small_session, full_session)]
+    agreement = float((answers[0] == answers[1]).double().mean())
     with atomic_write(target) as file:
         file.write(content)
-    one = test.view(test.images[:1])
-    return Quantized(target, len(content), latency(session, one), accuracy, full, len(test))
+    time_ms = latency(small_session, calibration)
+    done = Quantized(target, len(content), time_ms, len(calibration), agreement)
+    if test is None:
+        return done
+    accuracies = [_accuracy(session, test) for session in (small_session, full_session)]
+    return replace(done, accuracy=accuracies[0], full_accuracy=accuracies[1], images=len(test))
 
 
-def _activations(session: Any, data: Dataset) -> Tensor:
-    parts = [
-        torch.from_numpy(session.run(["activations"], {"images": data.view(images).numpy()})[0])
-        for images in data.images.split(256)
-    ]
-    return torch.cat(parts)
+def _activations(session: Any, batches: Iterable[Tensor]) -> Tensor:
+    """Activations (count, classes) of images, a batch at a time."""
+    return torch.cat([torch.from_numpy(session.run(["activations"], {"images": part.numpy()})[0]) for part in batches])
+
+
+def _accuracy(session: Any, data: Dataset) -> float:
+    shown = (data.view(images[:]) for images in data.images.split(256))
+    return summarise(_activations(session, shown), data).accuracy
 
 
 def _session(content: bytes) -> Any:

@@ -9,11 +9,13 @@ if TYPE_CHECKING:
     from shortcaps.models import CapsuleNetwork, Network
 
 
-def load(run: str | Path) -> Network:
+def load(run: str | Path, *, epoch: int | None = None) -> Network:
     """Load a trained network, ready for evaluation.
 
     Args:
         run: A run directory, or one of `shortcaps.pretrained.pretrained_names()`.
+        epoch: The epoch, counted from 1, after which the network is taken, of a run that keeps them (`--keep-epochs`); None for the
+            selected weights.
 
     Returns:
         The network, with its class names in `model.class_names`; a `CapsuleNetwork` if it has capsules.
@@ -22,9 +24,10 @@ def load(run: str | Path) -> Network:
         RunError: It is not a run, its training has not finished, or weights and config do not fit each other. A network with a part
             from a plug-in requires that plug-in to be loaded first (`shortcaps.load_plugin`); the message names it.
 
-    >>> import shortcaps
-    >>> shortcaps.load("mnist-baseline-fuzzy").class_names[3]
-    '3'
+    Examples:
+        >>> import shortcaps
+        >>> shortcaps.load("mnist-baseline-fuzzy").class_names[3]
+        '3'
     """
     from shortcaps.errors import RunError
     from shortcaps.models import create_model
@@ -42,9 +45,13 @@ def load(run: str | Path) -> Network:
         ) from missing
     path = find_run(run)
     manifest = read_manifest(path)
-    file = RunDirectory(path).weights_file
+    file = RunDirectory(path).weights_file if epoch is None else RunDirectory(path).epoch_file(epoch)
     if not file.is_file():
-        raise RunError(f"{path} has no weights yet: its training has not finished")
+        raise RunError(
+            f"{path} has no weights yet: its training has not finished"
+            if epoch is None
+            else f"{path} has no weights of epoch {epoch}: train with --keep-epochs"
+        )
     try:
         header = read_header(file)
         with manifest.naming_plugins():

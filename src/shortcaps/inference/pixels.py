@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shortcaps.data.decode import resized
+from shortcaps.data.decode import DEFAULT_FIT, fitted
 from shortcaps.errors import DataError
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ class PixelPreparation:
         channels: 1 for grey, 3 for colour.
         bright_on_dark: Whether the training images are light strokes or things on black.
         digits: Whether they are centred digits, as MNIST's.
+        fit: How a picture of other proportions is made to fit, one of `decode.FITS`.
     """
 
     stored_size: tuple[int, int]
@@ -37,6 +38,7 @@ class PixelPreparation:
     channels: int
     bright_on_dark: bool
     digits: bool
+    fit: str = DEFAULT_FIT
 
     @property
     def colour(self) -> bool:
@@ -65,7 +67,7 @@ class PixelPreparation:
         if self.digits and (picture.height, picture.width) != self.stored_size:
             image = self._digit(picture)
         else:
-            image = resized(picture, self.stored_size).astype(np.float32) / np.float32(255)
+            image = fitted(picture, self.stored_size, self.fit).astype(np.float32) / np.float32(255)
         top, left = ((a - b) // 2 for a, b in zip(self.stored_size, self.image_size, strict=True))
         return np.ascontiguousarray(image[:, top : top + self.image_size[0], left : left + self.image_size[1]])
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import torch
 from torch import Tensor
 
-from shortcaps.data.decode import decode_image, reading
-from shortcaps.data.folder import SUFFIXES
+from shortcaps.data.decode import SUFFIXES, decode_image, reading
 from shortcaps.errors import DataError, RunFault
 from shortcaps.inference.load import load, require_capsules
 from shortcaps.inference.prepare import Preparation
@@ -126,12 +125,17 @@ class Predictor:
         return found
 
     def predict(
-        self, sources: Iterable[Path | tuple[str, bytes]], *, invert: bool | None = None, batch_size: int = 64
+        self,
+        sources: Iterable[Path | tuple[str, bytes] | Prediction],
+        *,
+        invert: bool | None = None,
+        batch_size: int = 64,
     ) -> Iterator[Prediction]:
         """Predict pictures in batches; one that cannot be read is reported in its place.
 
         Args:
-            sources: Files, or pairs of a name and the contents of a file.
+            sources: Files, or pairs of a name and the contents of a file; a `Prediction`, of what is known to have none, is
+                given back in its place.
             invert: Whether to exchange light and dark; None decides by the border of each picture.
             batch_size: Pictures per batch.
 
@@ -151,6 +155,10 @@ class Predictor:
             waiting.clear()
 
         for source in sources:
+            if isinstance(source, Prediction):
+                yield from answers()
+                yield source
+                continue
             name = source[0] if isinstance(source, tuple) else str(source)
             try:
                 stream = io.BytesIO(source[1]) if isinstance(source, tuple) else source

@@ -24,7 +24,9 @@ class Preparation(PixelPreparation):
         """The preparation for the network of a run."""
         data, network = manifest.data, manifest.network
         image_size = as_size(network["image_size"])
-        return cls(data.stored_size, image_size, int(network["channels"]), data.bright_on_dark, data.centred_digits)
+        return cls(
+            data.stored_size, image_size, int(network["channels"]), data.bright_on_dark, data.centred_digits, data.fit
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -35,6 +37,7 @@ class Preparation(PixelPreparation):
             "range": [0, 1],
             "bright_on_dark": self.bright_on_dark,
             "digits": self.digits,
+            "fit": self.fit,
         }
 
     def __call__(self, picture: Picture, *, invert: bool | None = None) -> Tensor:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from shortcaps.recipes.recipe import (
+    BALANCES,
     PLACEMENTS,
     RECIPES,
     Recipe,
@@ -14,6 +15,7 @@ from shortcaps.recipes.recipe import (
 )
 
 __all__ = [
+    "BALANCES",
     "FOLDER",
     "PLACEMENTS",
     "RECIPES",

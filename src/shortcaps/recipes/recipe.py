@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from shortcaps.data import AUGMENTATIONS
 from shortcaps.errors import RunError
 from shortcaps.losses import LOSSES
 from shortcaps.registry import Registry
@@ -17,7 +18,8 @@ from shortcaps.schedules import SCHEDULES
 from shortcaps.settings import checked_dataclass, read_toml
 
 PLACEMENTS = ("published", "anywhere")
-_MERGED = ("loss_settings", "routing_settings")
+BALANCES = ("none", "weights", "sampling")
+_MERGED = ("class_weights", "schedule_settings", "loss_settings", "routing_settings")
 """Tables, to which an override adds entries; it replaces any other setting."""
 
 
@@ -36,8 +38,19 @@ class Recipe:
             placed anywhere on it, as in the test. Only a translation in either case.
         elastic: Size in pixels of a random elastic deformation of training images (`data.augment.Elastic`), which never rotates,
             scales or shears them; 0 for none.
+        augment: One of `list_augmentations()`, instead of what the data set, `placement` and `elastic` say; None leaves it to those.
         weight_decay: Decoupled weight decay (AdamW); biases, norms and thresholds are exempt. 0 is plain Adam.
-        loss_settings: Settings of the loss that differ from its defaults.
+        mixup: Each training image is mixed with another of its batch, in shares drawn from Beta(mixup, mixup), and so are their labels;
+            0 for none.
+        dropout: Probability of dropping a lower capsule in training, where the network has capsules to drop; None for the network's own.
+        drop_last: Whether images that do not fill the last batch of an epoch are left out; otherwise batches are made a little smaller,
+            so that one more of them holds every image.
+        balance: For classes of different sizes. `weights`: the loss of an image is weighted by how rare its class is; `sampling`: each
+            epoch shows equally many images of each class; `none`: neither.
+        class_weights: Further weights of the losses of some classes, by their names; 1 for the others.
+        patience: Training ends after this many epochs without a lower validation error; None for never.
+        schedule_settings: Settings of the schedule that differ from its defaults.
+        loss_settings: Settings of the loss that differ from its defaults, e.g. `{"label_smoothing": 0.1}`.
         routing_settings: Settings of the routing that differ from its defaults.
     """
 
@@ -49,7 +62,15 @@ class Recipe:
     averaging: Annotated[float, Field(ge=0, lt=1)] = 0.0
     placement: str = "published"
     elastic: Annotated[float, Field(ge=0)] = 0.0
+    augment: str | None = None
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    mixup: Annotated[float, Field(ge=0)] = 0.0
+    dropout: Annotated[float, Field(ge=0, lt=1)] | None = None
+    drop_last: bool = True
+    balance: str = "none"
+    class_weights: dict[str, Annotated[float, Field(ge=0)]] = field(default_factory=dict)
+    patience: Annotated[int, Field(ge=1)] | None = None
+    schedule_settings: dict[str, float] = field(default_factory=dict)
     loss_settings: dict[str, float] = field(default_factory=dict)
     routing_settings: dict[str, float] = field(default_factory=dict)
 
@@ -57,8 +78,11 @@ class Recipe:
         for registry, name in ((SCHEDULES, self.schedule), (LOSSES, self.loss)):
             if name not in registry:
                 raise RunError(registry.unknown(name))
-        if self.placement not in PLACEMENTS:
-            raise RunError(f"unknown placement {self.placement!r}: choose one of {', '.join(PLACEMENTS)}")
+        if self.augment is not None and self.augment not in AUGMENTATIONS:
+            raise RunError(AUGMENTATIONS.unknown(self.augment))
+        for what, value, choices in (("placement", self.placement, PLACEMENTS), ("balance", self.balance, BALANCES)):
+            if value not in choices:
+                raise RunError(f"unknown {what} {value!r}: choose one of {', '.join(choices)}")
 
     def changed(self, changes: Mapping[str, Any]) -> Recipe:
         """The same recipe with other settings; entries are added to tables, which are not replaced."""
@@ -165,8 +189,9 @@ def list_recipes(pattern: str | Sequence[str] = "*", *, exclude: str | Sequence[
         pattern: A shell pattern, or several.
         exclude: Patterns whose matches are left out.
 
-    >>> import shortcaps
-    >>> shortcaps.list_recipes("f*")
-    ['fast']
+    Examples:
+        >>> import shortcaps
+        >>> shortcaps.list_recipes("f*")
+        ['fast']
     """
     return RECIPES.names(pattern, exclude=exclude)

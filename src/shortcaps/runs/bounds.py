@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter, ValidationError
@@ -49,3 +50,18 @@ def check_settings(settings: Mapping[str, Any]) -> None:
             mistake = error.errors()[0]
             why = mistake["msg"].replace("Input", f"{mistake['input']!r:.40}", 1)
             raise RunError(f"the network's setting {name} is wrong: {why}") from error
+    for name, number in numbers_in(settings):
+        if isinstance(number, float) and not math.isfinite(number):
+            raise RunError(f"the network's setting {name} is wrong: {number} is not a finite number")
+
+
+def numbers_in(value: Any, name: str = "") -> Iterator[tuple[str, int | float]]:
+    """All numbers in nested settings, each with its name."""
+    if isinstance(value, int | float):
+        yield name, value
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from numbers_in(inner, f"{name}.{key}" if name else str(key))
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from numbers_in(inner, name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -10,17 +11,21 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from shortcaps.data import DATASETS, PROTOCOLS
+from shortcaps.data import AUGMENTATIONS, DATASETS, PROTOCOLS
+from shortcaps.data.decode import DEFAULT_FIT, FITS
 from shortcaps.errors import RunError
 from shortcaps.losses import LOSSES
 from shortcaps.models import MODELS
-from shortcaps.recipes import PLACEMENTS, RECIPES, Recipe, find_recipe
+from shortcaps.recipes import BALANCES, PLACEMENTS, RECIPES, Recipe, find_recipe
 from shortcaps.registry import Registry
 from shortcaps.routing import ROUTINGS
 from shortcaps.runs.bounds import Positive, Side, check_settings
 from shortcaps.settings import checked_dataclass, read_toml, unknown_setting
 
 PRECISIONS = ("32-true", "64-true", "bf16-mixed")
+FREEZABLE = ("backbone",)
+FINE_TUNING_RATE = 0.1
+"""Share of the recipe's learning rate with which trained weights are trained on: at the full rate they would soon be forgotten."""
 
 
 def setting(default: Any, help: str, *, flag: str | None = None) -> Any:  # noqa: A002
@@ -47,23 +52,54 @@ class DataConfig:
         folder: A folder that already has the published files.
         image_size: Side of the images of a folder of your own, in pixels.
         colour: Whether a folder of your own keeps its colours.
+        fit: How a picture that is not square is made so: `stretch`, `pad` or `crop`.
         skip_broken: Whether unreadable images are left out.
+        group_by: What pictures of one thing have in common, which keeps them in one split: a column, or a regular expression for a path.
+        image_memory: Megabytes of decoded images of your own that are kept in memory; beyond that they are decoded as needed.
         camera: For stereo sets, `left`, `right` or `stereo`.
         max_images: Largest number of images in each split.
+        per_class: Number of images of each class that are trained on, and as many others that are validated on.
+        draw: Which of the possible draws of `per_class` images.
         options: Further options of the data set.
     """
 
     name: str = setting(
-        "mnist", f"data set ({', '.join(DATASETS.known())}), or the path of a folder of images", flag="data"
+        "mnist",
+        f"data set ({', '.join(DATASETS.known())}), or the path of a folder of images or of a CSV file",
+        flag="data",
     )
     protocol: str = setting("default", "what training may see: default (no leaks) or paper (as the authors did)")
     folder: str | None = setting(None, "folder that already has the published files of the data set")
     image_size: Side | None = setting(None, "side of the images in a folder of your own, in pixels (28 if not given)")
     colour: bool = setting(False, "keep the colours of a folder of your own, or convert it to grey")
+    fit: str | None = setting(
+        None, f"how images of your own that are not square are made so: {', '.join(FITS)} ({DEFAULT_FIT} if not given)"
+    )
     skip_broken: bool = setting(False, "leave out images that cannot be read")
+    group_by: str | None = setting(
+        None,
+        "keep images of your own that show one thing in one split: a column, or a regular expression for their paths",
+    )
+    image_memory: Annotated[int, Field(ge=0)] | None = setting(
+        None,
+        "megabytes of decoded images of your own to keep in memory; others are decoded as needed (512 if not given)",
+    )
     camera: str | None = setting(None, "camera: left, right or stereo, for smallnorb and solids")
     max_images: Positive | None = setting(None, "use at most this many images of each split, for a trial run")
+    per_class: Positive | None = setting(
+        None, "train on this many images of each class, and validate on as many others; the test stays whole"
+    )
+    draw: int = setting(0, "which draw of the images that --per-class asks for")
     options: dict[str, Any] = setting({}, "further options of the data set", flag="data_options")
+
+    def __post_init__(self) -> None:
+        # As a further option nobody would check its type and bounds.
+        own = sorted({field.name for field in fields(DataConfig)} & self.options.keys())
+        if own:
+            raise RunError(f"{own[0]} is a setting of its own: give it there, not among the further options")
+        for name, text in (("data", self.name), ("folder", self.folder or "")):
+            if not _is_path(text):
+                raise RunError(f"{name} {text!r:.60} cannot be the path of anything")
 
     @property
     def load_options(self) -> dict[str, Any]:
@@ -72,7 +108,10 @@ class DataConfig:
             "folder": self.folder,
             "image_size": self.image_size,
             "colour": self.colour or None,
+            "fit": self.fit,
             "skip_broken": self.skip_broken or None,
+            "group_by": self.group_by,
+            "image_memory": self.image_memory,
             "camera": self.camera,
         }
         return {name: value for name, value in named.items() if value is not None} | self.options
@@ -86,12 +125,18 @@ class ModelConfig:
         name: A registered network.
         routing: A registered routing.
         shortcut: Whether local capsules vote for the classes directly.
+        start: A run whose weights training begins with; its network has to be this one.
+        freeze: A part that stays as it was there, one of `FREEZABLE`.
         settings: Further settings of `create_model`.
     """
 
     name: str = setting("baseline", f"network: {', '.join(MODELS.known())}", flag="model")
     routing: str = setting("fuzzy", f"routing: {', '.join(ROUTINGS.known())}")
     shortcut: bool = setting(True, "let local capsules vote for the classes directly, or route layer by layer")
+    start: str | None = setting(
+        None, "run to begin with: its network and weights; the head is made anew for other classes"
+    )
+    freeze: str | None = setting(None, "part that stays as it was in the run to begin with: backbone")
     settings: dict[str, Any] = setting({}, "changes to the network's architecture", flag="network")
 
 
@@ -106,6 +151,11 @@ class OptimConfig:
         lr: Instead of the recipe's.
         loss: Instead of the recipe's.
         placement: Instead of the recipe's.
+        mixup: Instead of the recipe's.
+        balance: Instead of the recipe's.
+        patience: Instead of the recipe's.
+        adapt: Whether epochs and batches are fitted to a small number of training images, where they are not set here.
+        augment: Instead of the recipe's and the data set's own.
     """
 
     recipe: str | None = setting(
@@ -118,11 +168,25 @@ class OptimConfig:
     placement: str | None = setting(
         None, f"placement of affNIST digits ({', '.join(PLACEMENTS)}), instead of the recipe's"
     )
+    mixup: Annotated[float, Field(ge=0)] | None = setting(
+        None, "mix training images and their labels, in shares from Beta(mixup, mixup), instead of the recipe's"
+    )
+    balance: str | None = setting(
+        None, f"for classes of different sizes ({', '.join(BALANCES)}), instead of the recipe's"
+    )
+    patience: Positive | None = setting(
+        None, "end after this many epochs without a lower validation error, instead of the recipe's"
+    )
+    adapt: bool = setting(True, "fit epochs and batch size to a small number of training images")
+    augment: str | None = setting(
+        None, f"augmentation of training images ({', '.join(AUGMENTATIONS.known())}), instead of the data set's own"
+    )
 
     @property
     def changes(self) -> dict[str, Any]:
         """The settings that replace the recipe's."""
-        return {name: value for name, value in asdict(self).items() if name != "recipe" and value is not None}
+        own = ("recipe", "adapt")
+        return {name: value for name, value in asdict(self).items() if name not in own and value is not None}
 
 
 @checked_dataclass
@@ -134,12 +198,14 @@ class RunConfig:
         precision: One of `PRECISIONS`, as Lightning Fabric names them.
         compile: Whether to use `torch.compile`.
         devices: Number of processes, each with a device of its own.
+        keep_epochs: Whether the weights after each epoch are kept, not only the selected ones.
     """
 
     seed: int = setting(0, "seed of initial weights, order of images, augmentation and dropout")
     precision: str = setting("32-true", f"precision: {', '.join(PRECISIONS)}")
     compile: bool = setting(False, "compile the network first, which takes a minute, for faster steps")
     devices: Positive = setting(1, "number of processes, each with its own device")
+    keep_epochs: bool = setting(False, "keep the weights after each epoch, not only the selected ones")
 
 
 SECTIONS: dict[str, type[Any]] = {"data": DataConfig, "model": ModelConfig, "optim": OptimConfig, "run": RunConfig}
@@ -193,16 +259,25 @@ class TrainConfig:
         _check_known(ROUTINGS, self.model.routing)
         if self.optim.loss is not None:
             _check_known(LOSSES, self.optim.loss)
+        if self.optim.augment is not None:
+            _check_known(AUGMENTATIONS, self.optim.augment)
+            if self.optim.placement is not None:
+                raise RunError(
+                    f"augment {self.optim.augment} and placement {self.optim.placement} contradict each other: give one of them"
+                )
         check_settings(self.model.settings)
         default = ModelConfig()
         if not self.has_routing and (self.model.routing, self.model.shortcut) != (default.routing, default.shortcut):
             raise RunError(f"{self.model.name} has neither routing nor shortcut: leave them out")
         for what, value, choices in (
             ("protocol", self.data.protocol, PROTOCOLS),
+            ("fit", self.data.fit or DEFAULT_FIT, FITS),
             ("precision", self.run.precision, PRECISIONS),
         ):
             if value not in choices:
                 raise RunError(f"unknown {what} {value!r}: choose one of {', '.join(choices)}")
+        if self.model.freeze is not None and self.model.freeze not in FREEZABLE:
+            raise RunError(f"--freeze {self.model.freeze} is not known: choose one of {', '.join(FREEZABLE)}")
         if self.optim.batch_size and self.optim.batch_size % self.run.devices:
             raise RunError(f"batch_size {self.optim.batch_size} cannot be divided among {self.run.devices} devices")
         if self.data.max_images is not None and self.data.max_images < self.run.devices:
@@ -217,9 +292,10 @@ class TrainConfig:
         Raises:
             RunError: A setting is unknown, of the wrong type or out of range.
 
-        >>> config = TrainConfig.of(data="affnist", routing="em", epochs=3)
-        >>> config.data.name, config.model.routing, config.optim.epochs
-        ('affnist', 'em', 3)
+        Examples:
+            >>> config = TrainConfig.of(data="affnist", routing="em", epochs=3)
+            >>> config.data.name, config.model.routing, config.optim.epochs
+            ('affnist', 'em', 3)
         """
         sections: dict[str, dict[str, Any]] = {name: {} for name in SECTIONS}
         for name, value in settings.items():
@@ -268,6 +344,8 @@ class TrainConfig:
         """The recipe for this data set, routing and network, with the changes of this config."""
         routing = self.model.routing if self.has_routing else None
         recipe = find_recipe(self.recipe_name).resolve(data=self.data.name, model=self.model.name, routing=routing)
+        if self.model.start is not None:
+            recipe = recipe.changed({"lr": FINE_TUNING_RATE * recipe.lr})
         return recipe.changed(self.optim.changes)
 
     def changed(self, **settings: Any) -> TrainConfig:
@@ -298,6 +376,14 @@ def read_settings(file: Path) -> dict[str, Any]:
         else:
             raise RunError(f"{file}: {unknown_setting(name, (*FLAGS, *SECTIONS))}")
     return settings
+
+
+def _is_path(text: str) -> bool:
+    """Whether the operating system takes a text for a path, whether or not something is there."""
+    try:
+        return b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
 
 
 def _check_known(registry: Registry[Any], name: str) -> None:

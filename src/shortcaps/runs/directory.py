@@ -41,7 +41,7 @@ class Checkpoint:
 
 
 class RunDirectory:
-    """Files of a run: config.json, model.safetensors, metrics.csv, checkpoint-*.safetensors, result.json, answers.npz, report.html."""
+    """The files of a run, of which config.json makes a directory one: see docs/run-directory.md."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -59,9 +59,18 @@ class RunDirectory:
         return self.path / "model.safetensors"
 
     @property
+    def sample_file(self) -> Path:
+        """A few inputs as the network sees them, see `shortcaps.runs.sample`."""
+        return self.path / "sample.safetensors"
+
+    @property
     def answers_file(self) -> Path:
         """What the selected weights answered to the test images."""
         return self.path / "answers.npz"
+
+    def epoch_file(self, epoch: int) -> Path:
+        """The weights after an epoch, counted from 1, of a run that keeps them."""
+        return self.path / f"epoch-{epoch:03d}.safetensors"
 
     @property
     def last_good_file(self) -> Path:
@@ -75,7 +84,7 @@ class RunDirectory:
             resume: Whether a run has to be there already.
 
         Raises:
-            RunError: It holds a run, or none to resume, is in use by another process, or cannot be written to.
+            RunError: It holds a run, or none to resume, leads elsewhere, is in use by another process, or cannot be written to.
         """
         if self.config_file.exists() and not resume:
             raise RunError(
@@ -86,6 +95,10 @@ class RunDirectory:
         self._is_new = not self.path.exists()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
+            for place in self.path.iterdir():
+                # Files are replaced, not followed; in a folder, what is written would be written elsewhere.
+                if place.is_symlink() and place.is_dir():
+                    raise RunError(f"{place} is a link to another folder: remove it, or choose another --out")
             self._lock = FileLock(self.path / ".lock")
             self._lock.acquire(timeout=0)
             self._remove_leftovers()

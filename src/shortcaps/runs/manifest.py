@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from shortcaps.data import find_spec
+from shortcaps.data.decode import DEFAULT_FIT
 from shortcaps.errors import RunError
 from shortcaps.losses import LOSSES
 from shortcaps.recipes import Recipe
@@ -40,6 +42,9 @@ class TrainedOn:
         view: How images are shown to the network, in words.
         augment: How they are shown in training, in words.
         fingerprints: For each split, a hash of its images and labels.
+        fit: How pictures that are not square were made to fit; runs that do not say stretched them.
+        paths: Where the folders that the config names were, as absolute paths, by the field of `DataConfig`.
+        in_memory: Whether the images were objects in Python, which the run cannot load again by name.
     """
 
     name: str
@@ -52,6 +57,43 @@ class TrainedOn:
     view: str = ""
     augment: str = ""
     fingerprints: dict[str, str] = field(default_factory=dict)
+    fit: str = DEFAULT_FIT
+    paths: dict[str, str] = field(default_factory=dict)
+    in_memory: bool = False
+
+    def __post_init__(self) -> None:
+        # Answers are given by name: of two classes that share one, one would be lost.
+        twice = [name for name, count in Counter(self.class_names).items() if count > 1]
+        if twice:
+            raise RunError(f"class_names has {twice[0]!r:.40} more than once")
+
+
+@checked_dataclass
+class Origin:
+    """The trained weights that a run began with, instead of weights drawn by its seed.
+
+    Attributes:
+        run: The run directory that they were in, as an absolute path; empty for a network that was given in Python.
+        sha256: Checksum of their file; empty for a network that was given in Python.
+        trained_on: What that network was trained on.
+        epochs: Epochs that they were trained for there; None if nobody knows.
+        kept: Number of tensors that were taken over.
+        made_anew: Names of the tensors that were not, as they belong to the classes.
+    """
+
+    run: str = ""
+    sha256: str = ""
+    trained_on: str = ""
+    epochs: int | None = None
+    kept: int = 0
+    made_anew: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        where = self.run or "a network given in Python"
+        after = f", {self.trained_on}" if self.trained_on else ""
+        after += f", after {self.epochs} epoch{'' if self.epochs == 1 else 's'}" if self.epochs is not None else ""
+        new = f"; made anew: {', '.join(self.made_anew)}" if self.made_anew else ""
+        return f"{where}{after}: {self.kept} tensors kept{new}"
 
 
 @dataclass(frozen=True)
@@ -61,13 +103,14 @@ class Manifest:
     Config and recipe are parsed on demand, so that a network can be used without the plug-in that its training needed.
 
     Attributes:
-        asked: The requested config, as `TrainConfig.to_dict` returns it.
-        took_effect: The recipe that took effect.
+        asked: The requested config, as `TrainConfig.to_dict` returns it; empty for a network that was saved from Python.
+        took_effect: The recipe that took effect; empty likewise.
         network: The arguments of `create_model`.
         data: What the network was trained on.
         environment: Versions, commit and machine.
         plugins: Plug-ins that parts of the run come from.
         digest: Identifies config and recipe; runs with the same digest compute the same, wherever they are written.
+        origin: The weights that the run began with, if they were trained before.
     """
 
     asked: Mapping[str, Any]
@@ -77,14 +120,22 @@ class Manifest:
     environment: Mapping[str, str]
     plugins: tuple[str, ...] = ()
     digest: str = ""
+    origin: Origin | None = None
+
+    @property
+    def was_trained_here(self) -> bool:
+        """Whether there is a config and a recipe: not for a network that was trained in a loop of the user's own and saved."""
+        return bool(self.asked)
 
     @property
     def train(self) -> TrainConfig:
         """The requested config.
 
         Raises:
-            RunError: A part is unknown; the message names the plug-in it may come from.
+            RunError: There is none, or a part is unknown; the message names the plug-in it may come from.
         """
+        if not self.was_trained_here:
+            raise RunError("the network was trained in Python and saved: nothing says on which data, or how")
         with self.naming_plugins():
             return TrainConfig.from_dict(self.asked)
 
@@ -125,6 +176,7 @@ class Manifest:
             },
             "plugins": list(self.plugins),
             "environment": self.environment,
+            **({} if self.origin is None else {"origin": asdict(self.origin)}),
         }
 
     @classmethod
@@ -139,11 +191,15 @@ class Manifest:
             data = dict(values.data)
             for name in ("class_names", "stored_size"):  # JSON has lists only
                 if isinstance(data.get(name), list):
-                    data[name] = tuple(data[name])
+                    data[name] = tuple(map(_encodable, data[name]))
+            if "label" in data:
+                data["label"] = _encodable(data["label"])
             for section, settings in values.train.items():
                 SECTIONS[section](**settings)
-            # Names are looked up on demand only, as they may be those of a plug-in.
-            Recipe(**{**values.recipe, "schedule": next(iter(SCHEDULES)), "loss": next(iter(LOSSES))})
+            if values.train or values.recipe:
+                # Names are looked up on demand only, as they may be those of a plug-in.
+                named = {"schedule": next(iter(SCHEDULES)), "loss": next(iter(LOSSES)), "augment": None}
+                Recipe(**{**values.recipe, **named})
             return cls(
                 values.train,
                 values.recipe,
@@ -152,12 +208,18 @@ class Manifest:
                 values.environment,
                 tuple(values.plugins),
                 digest_of(stored["train"], stored["recipe"]),
+                None if values.origin is None else Origin(**values.origin),
             )
         except KeyError as error:
             raise RunError(f"it is not the config of a run: {error} is missing, or unknown") from error
         # A folder's name, to which the config of a 0.1 run leads, may be anything.
         except (TypeError, ValueError, AttributeError, RuntimeError, OSError) as error:
             raise RunError(f"it is not the config of a run: {type(error).__name__} {error}") from error
+
+
+def _encodable(value: Any) -> Any:
+    """A name that pages, answers and files can hold: JSON has halves of characters, which no encoding has."""
+    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
 
 
 @checked_dataclass
@@ -171,6 +233,7 @@ class _Stored:
     data: dict[str, Any]
     environment: dict[str, str]
     plugins: list[str] = field(default_factory=list)
+    origin: dict[str, Any] | None = None
 
 
 def digest_of(train: Mapping[str, Any], recipe: Mapping[str, Any]) -> str:

@@ -17,7 +17,7 @@ from torch.nn.modules.module import (
 from shortcaps.errors import RunError
 from shortcaps.models import create_model
 from shortcaps.registry import UnknownPart
-from shortcaps.runs.bounds import check_settings
+from shortcaps.runs.bounds import check_settings, numbers_in
 from shortcaps.runs.weights import WeightsHeader
 
 _NEEDED = ("name", "image_size", "channels", "classes")
@@ -67,24 +67,13 @@ def _check_numbers(network: Mapping[str, Any], header: WeightsHeader) -> None:
     check_settings(network)
     # Every width, kernel and count of the networks here is a side of some tensor, except strides and rounds, which are small.
     largest = max(4096, header.elements)
-    for name, number in _integers("", network):
-        if abs(number) > largest:
+    for name, number in numbers_in(network):
+        if isinstance(number, int) and abs(number) > largest:
             raise RunError(
                 f"the network's setting {name} is {number:.3g}, but its weights have {header.elements:,} numbers in all"
                 if abs(number) < 10**300
                 else f"the network's setting {name} is a number of more than 300 digits"
             )
-
-
-def _integers(name: str, value: Any) -> Iterator[tuple[str, int]]:
-    if isinstance(value, int):
-        yield name, value
-    elif isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from _integers(f"{name}.{key}" if name else str(key), inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _integers(name, inner)
 
 
 @contextmanager

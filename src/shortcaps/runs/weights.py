@@ -18,11 +18,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_safetensors
 from torch import Tensor
 
-from shortcaps.files import atomic_write
+from shortcaps.files import atomic_write, open_file
 
 _KEY = "sha256"
 _NONE = "0" * 64
-_MAX_HEADER = 16 * 2**20
+_MAX_HEADER = 2 * 2**20
+"""Of bytes: some twenty thousand tensors. Parsed, the same in brackets alone would take fifty times as much memory."""
 _CHUNK = 2**20
 
 
@@ -63,7 +64,7 @@ def read_header(file: Path) -> WeightsHeader:
         ValueError: It is not a safetensors file, or is damaged.
     """
     try:
-        with file.open("rb") as stream:
+        with open_file(file) as stream:
             return _parse_header(_header_bytes(stream.read(8), stream.read(_MAX_HEADER)), file.stat().st_size)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{file} is not a safetensors file, or is damaged: {error}") from error
@@ -73,7 +74,9 @@ def _header_bytes(prefix: bytes, rest: bytes) -> bytes:
     length = int.from_bytes(prefix, "little")
     if len(prefix) < 8 or length > len(rest):
         raise ValueError(
-            f"its header should have {length:,} bytes, which it does not have" if prefix else "it is empty"
+            f"its header should have {length:,} bytes, which it does not have, or are too many"
+            if prefix
+            else "it is empty"
         )
     return rest[:length]
 
@@ -114,7 +117,7 @@ def read_tensors(file: Path) -> dict[str, Tensor]:
 
 def _digest(file: Path, stored: str) -> str:
     """The SHA-256 of a file, with zeros in place of the stored one."""
-    with file.open("rb") as stream:
+    with open_file(file) as stream:
         prefix = stream.read(8)
         header = stream.read(int.from_bytes(prefix, "little")).replace(stored.encode(), _NONE.encode(), 1)
         digest = hashlib.sha256(prefix + header)

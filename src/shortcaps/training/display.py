@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import time
-
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from shortcaps.progress import Pace
 from shortcaps.training.state import EpochMetrics
-
-SECONDS_BETWEEN_LINES = 30
 
 
 class Display:
@@ -39,13 +36,14 @@ class ConsoleDisplay(Display):
 
     Args:
         console: Where to print.
+        first: A message for the moment when training begins, after all that could be wrong with the settings.
     """
 
-    def __init__(self, console: Console) -> None:
-        self.console = console
+    def __init__(self, console: Console, first: str = "") -> None:
+        self.console, self.first = console, first
         self.bar: Progress | None = None
-        self.spoken = time.monotonic()
         self.steps = 0
+        self.pace = Pace()
 
     def say(self, message: str) -> None:
         """Print a message."""
@@ -70,8 +68,10 @@ class ConsoleDisplay(Display):
                 self.bar = None
 
     def begin(self, steps: int, done: int) -> None:
-        """Start a bar, on a terminal."""
-        self.steps = steps
+        """Print the first message, and start a bar, on a terminal."""
+        if self.first:
+            self.say(self.first)
+        self.steps, self.pace = steps, Pace(done)
         if self.console.is_terminal:
             self.bar = Progress(
                 TextColumn("{task.description}", markup=False),
@@ -86,13 +86,12 @@ class ConsoleDisplay(Display):
             self.bar.add_task("training", total=steps, completed=done, numbers="")
 
     def step(self, done: int, epoch: str, loss: float, accuracy: float, speed: float) -> None:
-        """Update the bar, or print a line every half minute."""
+        """Update the bar, or print a line every half minute, with an estimate of the time that is left."""
         numbers = f"loss {loss:.3f}  accuracy {accuracy:.2%}  {speed:,.0f} images/s"
         if self.bar is not None:
             self.bar.update(self.bar.tasks[0].id, completed=done, description=f"epoch {epoch}", numbers=numbers)
-        elif time.monotonic() - self.spoken > SECONDS_BETWEEN_LINES:
-            self.spoken = time.monotonic()
-            self.say(f"epoch {epoch}, step {done} of {self.steps}: {numbers}")
+        elif (left := self.pace.left(done, self.steps)) is not None:
+            self.say(f"epoch {epoch}, step {done} of {self.steps}: {numbers}, {left}")
 
     def epoch(self, row: EpochMetrics, epochs: int) -> None:
         """Print the metrics of an epoch."""

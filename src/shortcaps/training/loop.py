@@ -8,8 +8,9 @@ from its last checkpoint ends with exactly the same weights as one that was not.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from typing import Any
 
 import torch
 from lightning_fabric import Fabric
@@ -19,21 +20,34 @@ from shortcaps.data import SPLITS, Dataset
 from shortcaps.environment import describe_environment
 from shortcaps.errors import RunError, RunFault
 from shortcaps.inference.evaluate import class_activations
-from shortcaps.losses import LOSSES
+from shortcaps.losses import LOSSES, class_shares
 from shortcaps.recipes import Recipe
 from shortcaps.runs.config import TrainConfig
 from shortcaps.runs.directory import RunDirectory
 from shortcaps.runs.manifest import Manifest
 from shortcaps.schedules import SCHEDULES
+from shortcaps.training.adapt import adapt_recipe
+from shortcaps.training.batches import Batches
+from shortcaps.training.callbacks import Callback, CallbackFault, Callbacks, RunInfo, StepMetrics
 from shortcaps.training.diagnose import first_nonfinite_layer
 from shortcaps.training.display import Display
-from shortcaps.training.events import Events
+from shortcaps.training.mixing import mix
 from shortcaps.training.replicas import average_gradients, share_buffers
 from shortcaps.training.seeds import derive
-from shortcaps.training.setup import augmentation, load_split, make_manifest, make_network, make_optimizer
+from shortcaps.training.setup import (
+    augmentation,
+    check_recipe,
+    class_weights,
+    freeze_backbone,
+    load_split,
+    make_manifest,
+    make_network,
+    make_optimizer,
+)
 from shortcaps.training.signals import Interrupted, listening_for_signals
+from shortcaps.training.start import Start
 from shortcaps.training.state import EpochMetrics, Resumption, State
-from shortcaps.training.synced import synchronise_batch_norm
+from shortcaps.training.synced import apart, synchronise_batch_norm
 
 SECONDS_BETWEEN_CHECKPOINTS = 60.0
 STEPS_BETWEEN_LOOKS = 20
@@ -51,6 +65,9 @@ class Trainer:
         fabric: The processes that train together, launched.
         display: Where progress is shown.
         resumed: The manifest of the run to resume; None for a new one.
+        callbacks: Who is told how training goes, by the first process.
+        start: The network that a new run begins with; None for weights drawn by its seed.
+        splits: The images, if they were given in Python.
     """
 
     def __init__(
@@ -61,30 +78,48 @@ class Trainer:
         fabric: Fabric,
         display: Display,
         resumed: Manifest | None = None,
+        callbacks: Sequence[Callback] = (),
+        start: Start | None = None,
+        splits: Mapping[str, Dataset] | None = None,
     ) -> None:
-        self.config, self.recipe, self.run, self.fabric, self.display = config, recipe, run, fabric, display
+        self.config, self.run, self.fabric, self.display = config, run, fabric, display
+        self.callbacks = Callbacks(callbacks if fabric.is_global_zero else ())
         if recipe.batch_size % fabric.world_size:
             raise RunError(f"batch_size {recipe.batch_size} cannot be divided among {fabric.world_size} processes")
 
         # All three now: a problem with the test images should be reported before the training, not after it.
-        self.splits = {split: load_split(config, split, display) for split in SPLITS}
+        self.splits = dict(splits or {split: load_split(config, split, display) for split in SPLITS})
         self.data, self.validation, self.test = self.splits.values()
-        self.augment = augmentation(recipe, self.data)
-        self.images, self.labels = self.data.images.to(fabric.device), self.data.labels.to(fabric.device)
+        images = self.data.images
+        self.images = images.to(fabric.device) if isinstance(images, Tensor) else images
+        self.labels = self.data.labels.to(fabric.device)
         if len(self.data) < fabric.world_size:
             raise RunError(
                 f"{config.data.name} has {len(self.data)} training images, fewer than the {fabric.world_size} processes: "
                 "use fewer --devices"
             )
-        self.batch_size = min(recipe.batch_size, len(self.data) // fabric.world_size * fabric.world_size)
-        self.steps_per_epoch = max(1, len(self.data) // self.batch_size)
+        adapted = ""
+        if resumed is None:
+            recipe, adapted = adapt_recipe(config, recipe, len(self.data), fabric.world_size)
+        self.recipe = recipe
+        self.augment = augmentation(recipe, self.data)
+        classes = len(self.data.class_names)
+        self.batches = Batches(self.data.labels, classes, recipe, config.run.seed, fabric.world_size)
+        self.batch_size, self.steps_per_epoch = self.batches.size, self.batches.per_epoch
+        weights = class_weights(recipe, self.data)
+        self.class_weights = None if weights is None else weights.to(fabric.device)
         self.steps = recipe.epochs * self.steps_per_epoch
         self.loss, self.schedule = LOSSES[recipe.loss], SCHEDULES[recipe.schedule]
-        self.manifest = resumed or make_manifest(config, recipe, self.splits)
+        self.manifest = resumed or make_manifest(config, recipe, self.splits, start, in_memory=splits is not None)
 
         model = make_network(self.manifest.network, config.run.seed)
+        check_recipe(recipe, model)
+        if start is not None and self.manifest.origin is not None:
+            start.fill(model, self.manifest.origin)
         if fabric.world_size > 1:
             synchronise_batch_norm(model)
+        if config.model.freeze is not None:
+            freeze_backbone(model)
         optimizer = make_optimizer(model, recipe, fabric.device)
         self.network, self.optimizer = fabric.setup(model, optimizer)
         if config.run.compile:
@@ -92,6 +127,8 @@ class Trainer:
         self.state = State(model.to(fabric.device), self.optimizer.optimizer, recipe)
         self.good = self.snapshot()
         """Recent weights with which everything was finite."""
+        if adapted:
+            display.say(adapted)
 
     def snapshot(self) -> dict[str, Tensor]:
         """A copy of the current weights."""
@@ -100,22 +137,22 @@ class Trainer:
     # ---- one step
 
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
-        """This process's part of a step's images, augmented, and their labels."""
-        epoch, number = divmod(step, self.steps_per_epoch)
-        if number == 0 or not hasattr(self, "order"):
-            generator = torch.Generator().manual_seed(derive(self.config.run.seed, "order", epoch))
-            self.order = torch.randperm(len(self.data), generator=generator).to(self.fabric.device)
-        chosen = self.order[number * self.batch_size : (number + 1) * self.batch_size]
+        """This process's part of a step's images, augmented, and their labels (batch,); shares (batch, classes) of mixed images."""
+        chosen = self.batches.indices(step).to(self.fabric.device)
         # All processes draw for the whole batch and take their part of it, so that their number changes nothing.
         generator = torch.Generator().manual_seed(derive(self.config.run.seed, "augment", step))
-        images = self.augment(self.images[chosen], generator)
+        images, labels = self.augment(self.images[chosen].to(self.fabric.device), generator), self.labels[chosen]
+        if self.recipe.mixup:
+            seed = derive(self.config.run.seed, "mixup", step)
+            images, labels = mix(images, labels, len(self.data.class_names), self.recipe.mixup, seed)
         share = self.batch_size // self.fabric.world_size
         mine = slice(self.fabric.global_rank * share, (self.fabric.global_rank + 1) * share)
-        return images[mine], self.labels[chosen][mine]
+        return images[mine], labels[mine]
 
     def learning_rate(self, step: int) -> float:
         """The learning rate of a step, by the schedule."""
-        return self.recipe.lr * self.schedule(step, self.steps, self.steps_per_epoch)
+        factor = self.schedule(step, self.steps, self.steps_per_epoch, **self.recipe.schedule_settings)
+        return self.recipe.lr * factor
 
     def take_step(self) -> tuple[Tensor, Tensor]:
         """Update the weights once.
@@ -134,7 +171,10 @@ class Trainer:
         else:
             activations, penalty = self.network(images), 0.0
         epoch = step / self.steps_per_epoch
-        loss = self.loss(activations, labels, epoch=epoch, **self.recipe.loss_settings) + penalty
+        settings: dict[str, Any] = dict(self.recipe.loss_settings)
+        if self.class_weights is not None:
+            settings["weights"] = class_shares(labels, activations) @ self.class_weights.to(activations)
+        loss = self.loss(activations, labels, epoch=epoch, **settings) + penalty
         self.backward(loss)
         self.latest = (step, loss.detach(), images)
         if self.looks_at_every_step or step % STEPS_BETWEEN_LOOKS == 0:
@@ -144,7 +184,8 @@ class Trainer:
         self.optimizer.step()
         self.state.update_average()
         self.state.progress.step = step + 1
-        return loss.detach(), (activations.detach().argmax(1) == labels).sum()
+        classes = labels if labels.ndim == 1 else labels.argmax(1)
+        return loss.detach(), (activations.detach().argmax(1) == classes).sum()
 
     def backward(self, loss: Tensor) -> None:
         """Compute the gradients of a loss that is the mean over this process's part of the batch: those of the whole batch."""
@@ -159,12 +200,21 @@ class Trainer:
         return self.fabric.device.type == "cpu"
 
     def check_numbers(self, step: int, loss: Tensor, images: Tensor) -> None:
-        """Raise RunFault unless the loss and all gradients are finite."""
+        """Raise RunFault, in all processes, unless the loss and all gradients are finite in all of them."""
         gradients = [p.grad for p in self.state.model.parameters() if p.grad is not None]
         norm = torch.nn.utils.get_total_norm(gradients)
-        if torch.isfinite(loss) and torch.isfinite(norm):
-            return
-        raise self.fault("the loss" if not torch.isfinite(loss) else "a gradient", step, images)
+        self.check_finite({"the loss": loss, "a gradient": norm}, step, images)
+
+    def check_finite(self, numbers: Mapping[str, Tensor], step: int, images: Tensor) -> None:
+        """Raise RunFault, in all processes, unless these scalars are finite in all of them.
+
+        A process that went on alone would wait for the others in its next exchange with them.
+        """
+        mine = torch.stack([(~torch.isfinite(number)).int() for number in numbers.values()])
+        found = self.largest(mine) if self.fabric.world_size > 1 else mine
+        for what, here, anywhere in zip(numbers, mine.tolist(), found.tolist(), strict=True):
+            if anywhere:
+                raise self.fault(what, step, images if here else None)
 
     def check_state(self) -> None:
         """Raise RunFault unless all is finite that is about to be validated, selected or saved.
@@ -175,12 +225,15 @@ class Trainer:
         if not self.looks_at_every_step:
             self.check_numbers(*self.latest)
         tensors = self.state.to_checkpoint().tensors.values()
-        if not torch.stack([torch.isfinite(tensor).all().to(self.fabric.device) for tensor in tensors]).all():
-            raise self.fault("a number of the state", step, images)
+        finite = torch.stack([torch.isfinite(tensor).all().to(self.fabric.device) for tensor in tensors]).all()
+        self.check_finite({"a number of the state": torch.where(finite, 0.0, torch.nan)}, step, images)
 
-    def fault(self, what: str, step: int, images: Tensor) -> RunFault:
-        """The error of a run in which something is not finite after this step, with these images."""
-        where = first_nonfinite_layer(self.state.model, images)
+    def fault(self, what: str, step: int, images: Tensor | None) -> RunFault:
+        """The error of a run in which something is not finite after this step, with these images; None: those of another process."""
+        where: str | None = "another process"
+        if images is not None:
+            with apart():
+                where = first_nonfinite_layer(self.state.model, images)
         epoch, batch = divmod(step, self.steps_per_epoch)
         return RunFault(
             f"{what} is not a number at step {step} (epoch {epoch + 1}, batch {batch}), first seen in "
@@ -193,7 +246,8 @@ class Trainer:
     def check_data(self) -> None:
         """Raise RunError if the images of a resumed run have changed: it could be tested on images it was trained on."""
         before = self.manifest.data.fingerprints  # runs of 0.1 may have none
-        changed = [s for s in ("train", "validation") if before.get(s, "") not in ("", self.splits[s].fingerprint())]
+        known = [s for s in ("train", "validation") if before.get(s)]
+        changed = [s for s in known if not self.splits[s].has_fingerprint(before[s])]
         if changed:
             raise RunError(
                 f"the images of {self.config.data.name} ({', '.join(changed)}) are not those that {self.run.path} was started with: "
@@ -207,10 +261,24 @@ class Trainer:
         for complaint in complaints:
             self.display.say(complaint)
         if checkpoint is None:
+            if self.manifest.origin is not None:
+                raise RunError(
+                    f"{self.run.path} has no checkpoint that can be used, and so not the weights it began with: begin a new run"
+                )
             self.display.say("no checkpoint to resume from: starting over")
             self.note_environment()
             return
-        self.state.restore(checkpoint)
+        try:
+            self.state.restore(checkpoint)
+            step = self.state.step
+            if not 0 <= step <= self.steps or (step >= self.steps_per_epoch) != bool(self.state.best):
+                raise ValueError(f"step {step} of {self.steps}")
+        # Whoever wrote it also wrote its checksums, so that they say nothing of whether it makes sense.
+        except (RuntimeError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+            reason = " ".join(str(error).split())[:200]
+            raise RunError(
+                f"the newest checkpoint in {self.run.path} does not fit its config ({reason}): delete it to use the one before"
+            ) from error
         self.good = self.snapshot()
         self.note_environment()
         self.display.say(f"resuming after step {self.state.step} of {self.steps}")
@@ -238,19 +306,32 @@ class Trainer:
         """
         with listening_for_signals() as signalled:
             self.display.begin(self.steps, self.state.step)
-            first_epoch = self.state.step // self.steps_per_epoch + 1
-            self.events = Events(self.run.path, first_epoch) if self.fabric.is_global_zero else None
             try:
-                while self.state.step < self.steps:
+                self.callbacks.begin(self.info)
+                while self.state.step < self.steps and not self.has_lost_patience:
                     self.train_epoch(signalled)
+            except CallbackFault:
+                raise
             except RunFault:
                 if self.fabric.is_global_zero:
                     self.run.write_weights(self.good, self.run.last_good_file)
                 raise
             finally:
                 self.display.end()
-                if self.events is not None:
-                    self.events.close()
+
+    @property
+    def info(self) -> RunInfo:
+        """What callbacks are told of the run before it trains."""
+        stored = self.manifest.to_json()
+        settings = {name: stored[name] for name in ("train", "recipe", "network")}
+        return RunInfo(self.run.path, settings, self.steps, self.steps_per_epoch, self.state.step)
+
+    @property
+    def has_lost_patience(self) -> bool:
+        """Whether the validation error has not become lower for as many epochs as the recipe allows."""
+        errors = [row.validation_error for row in self.state.progress.rows]
+        patience = self.recipe.patience
+        return patience is not None and bool(errors) and len(errors) - 1 - errors.index(min(errors)) >= patience
 
     def train_epoch(self, signalled: Callable[[], int | None]) -> None:
         """Train until the end of the epoch, with a checkpoint every minute.
@@ -276,6 +357,8 @@ class Trainer:
                 accuracy = (progress.correct + float(correct) * self.fabric.world_size) / progress.seen
                 speed = (progress.seen - seen_before) / self.seconds_since(began)
                 self.display.step(self.state.step, f"{epoch + 1}/{self.recipe.epochs}", mean, accuracy, speed)
+                lr = self.learning_rate(self.state.step - 1)
+                self.callbacks.step(StepMetrics(self.state.step, epoch + 1, mean, accuracy, lr, round(speed, 1)))
             stop, late = self.agreed(signalled(), time.monotonic() - saved > SECONDS_BETWEEN_CHECKPOINTS)
             if ended or late or stop is not None:
                 self.check_state()
@@ -294,7 +377,9 @@ class Trainer:
                 raise Interrupted(stop, self.state.step)
         self.end_epoch(epoch, (progress.seen - seen_before) / self.seconds_since(began))
         stop, _ = self.agreed(signalled(), False)
-        if stop is not None and self.state.step < self.steps:
+        if self.has_lost_patience and self.state.step < self.steps:
+            self.display.say(f"stopped early: {self.recipe.patience} epochs without a lower validation error")
+        elif stop is not None and self.state.step < self.steps:
             raise Interrupted(stop, self.state.step)
 
     @staticmethod
@@ -306,9 +391,15 @@ class Trainer:
         """Combine the findings of all processes, so that they all stop or save after the same step."""
         if self.fabric.world_size == 1:
             return stop, late
-        flags = torch.tensor([stop or 0, int(late)], device=self.fabric.device)
-        torch.distributed.all_reduce(flags, torch.distributed.ReduceOp.MAX)
+        flags = self.largest(torch.tensor([stop or 0, int(late)], device=self.fabric.device))
         return int(flags[0]) or None, bool(flags[1])
+
+    @staticmethod
+    def largest(numbers: Tensor) -> Tensor:
+        """The largest of each of these numbers over all processes."""
+        found = numbers.clone()
+        torch.distributed.all_reduce(found, torch.distributed.ReduceOp.MAX)
+        return found
 
     def end_epoch(self, epoch: int, speed: float) -> None:
         """Validate, keep the weights if they are the best so far, and write metrics and a checkpoint.
@@ -320,9 +411,11 @@ class Trainer:
         progress = self.state.progress
         with self.state.averaged():
             error = self.validation_error()
+        kept = self.state.average or self.state.model.state_dict()
+        if self.config.run.keep_epochs and self.fabric.is_global_zero:
+            self.run.write_weights(kept, self.run.epoch_file(epoch + 1))
         if progress.best_error is None or error <= progress.best_error:
             progress.best_error, progress.best_epoch = error, epoch + 1
-            kept = self.state.average or self.state.model.state_dict()
             self.state.best = {name: tensor.clone() for name, tensor in kept.items()}
         row = EpochMetrics(
             epoch=epoch + 1,
@@ -337,10 +430,9 @@ class Trainer:
         progress.losses, progress.correct, progress.seen = [], 0, 0
         if self.fabric.is_global_zero:
             self.run.write_metrics(map(asdict, progress.rows))
-            assert self.events is not None, "the first process has them"
-            self.events.epoch(row)
         self.save()
         self.display.epoch(row, self.recipe.epochs)
+        self.callbacks.epoch(row)
 
     def validation_error(self) -> float:
         """Validation error as a fraction."""

@@ -20,20 +20,16 @@ def curves(rows: list[dict[str, Any]]) -> str:
     left, right = figure.subplots(1, 2)
     left.plot(epochs, [row["loss"] for row in rows], color=ACCENT, marker=marker, markersize=4)
     left.set(xlabel="epoch", ylabel="training loss", ylim=(0, None))
-    right.plot(
-        epochs,
-        [100 * (1 - row["accuracy"]) for row in rows],
-        color=FAINT,
-        marker=marker,
-        markersize=4,
-        label="training",
-    )
+    training = [100 * (1 - row["accuracy"]) for row in rows]
     validation = [100 * row["validation_error"] for row in rows]
+    right.plot(epochs, training, color=FAINT, marker=marker, markersize=4, label="training")
     right.plot(epochs, validation, color=SECOND, marker=marker, markersize=4, label="validation")
-    right.set(xlabel="epoch", ylabel="error (%)", yscale="log")
-    right.yaxis.set_major_formatter(matplotlib.ticker.FormatStrFormatter("%g"))
-    right.yaxis.set_major_locator(matplotlib.ticker.LogLocator(subs=(1, 2, 5)))
-    right.yaxis.set_minor_formatter(matplotlib.ticker.NullFormatter())
+    right.set(xlabel="epoch", ylabel="error (%)")
+    if max(training + validation) > 0:  # no logarithm is of an error that was never made
+        right.set_yscale("log")
+        right.yaxis.set_major_formatter(matplotlib.ticker.FormatStrFormatter("%g"))
+        right.yaxis.set_major_locator(matplotlib.ticker.LogLocator(subs=(1, 2, 5)))
+        right.yaxis.set_minor_formatter(matplotlib.ticker.NullFormatter())
     right.legend(frameon=False)
     for axes in (left, right):
         axes.grid(alpha=0.2)

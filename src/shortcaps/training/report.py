@@ -12,7 +12,7 @@ import torch
 
 from shortcaps.data import Dataset
 from shortcaps.files import atomic_write
-from shortcaps.inference.evaluate import Evaluation, percent
+from shortcaps.inference.evaluate import Evaluation, describe_top_k, percent
 from shortcaps.inference.explain.pictures import grey_picture, laid_over
 from shortcaps.models import CapsuleNetwork, Network
 from shortcaps.reporting.html import as_png, figures, page, section, table
@@ -56,6 +56,7 @@ def render(
     headline = [
         (f"{test.accuracy:.2%}", f"test accuracy, {low:.2%} – {high:.2%}"),
         (f"{result['parameters']:,}", "parameters"),
+        (f"{test.macro_f1:.2%}", "macro F1"),
         (f"{test.calibration_error:.3f}", "calibration error"),
         (minutes(result["training_seconds"]), f"training, {len(rows)} epoch{'' if len(rows) == 1 else 's'}"),
     ]
@@ -96,6 +97,8 @@ def caveats(manifest: Manifest, data: Dataset) -> list[str]:
     notes = list(data.caveats)
     if max_images := manifest.asked["data"]["max_images"]:
         notes.append(f"A trial run on {max_images:,} images of each split.")
+    if manifest.origin is not None:
+        notes.append(f"Training began with the weights of {manifest.origin}.")
     return notes
 
 
@@ -105,13 +108,16 @@ def minutes(seconds: float) -> str:
 
 
 def per_class(test: Evaluation) -> str:
-    """A table of the accuracy of each class, as HTML."""
+    """A table of the accuracy and F1 score of each class, as HTML."""
     counts = test.confusion.sum(1).tolist()
     lines = "".join(
-        f"<tr><td>{html.escape(name)}</td><td class='number'>{count:,}</td><td class='number'>{percent(accuracy)}</td></tr>"
-        for name, count, accuracy in zip(test.class_names, counts, test.per_class, strict=True)
+        f"<tr><td>{html.escape(name)}</td><td class='number'>{count:,}</td><td class='number'>{percent(accuracy)}</td>"
+        f"<td class='number'>{percent(f1)}</td></tr>"
+        for name, count, accuracy, f1 in zip(test.class_names, counts, test.per_class, test.f1, strict=True)
     )
-    return f"<table><tr><th>class</th><th class='number'>images</th><th class='number'>right</th></tr>{lines}</table>"
+    head = "".join(f"<th class='number'>{name}</th>" for name in ("images", "right", "F1"))
+    top = f"<p class='soft small'>Among the best: {describe_top_k(test.top_k)}.</p>" if test.top_k else ""
+    return f"<table><tr><th>class</th>{head}</tr>{lines}</table>{top}"
 
 
 def worst_mistakes(data: Dataset, test: Evaluation) -> str:

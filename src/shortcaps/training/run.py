@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from shortcaps.data import Dataset
 from shortcaps.environment import is_first_process
 from shortcaps.errors import RunError, RunFault
 from shortcaps.inference.evaluate import Evaluation, summarise
 from shortcaps.reporting.answers import StoredAnswers
 from shortcaps.runs.config import TrainConfig
 from shortcaps.runs.directory import RunDirectory
+from shortcaps.runs.located import locate_data
+from shortcaps.runs.sample import write_sample
+from shortcaps.training.callbacks import Callback
 from shortcaps.training.display import Display
+from shortcaps.training.loggers import automatic_loggers
 from shortcaps.training.loop import Trainer
 from shortcaps.training.report import write_report
-from shortcaps.training.setup import make_fabric
+from shortcaps.training.setup import make_fabric, smaller_network
+from shortcaps.training.start import Start
 
 
 @dataclass(frozen=True)
@@ -35,7 +42,15 @@ class TrainingResult:
 
 
 def train(
-    config: TrainConfig, out: Path, *, resume: bool = False, display: Display | None = None
+    config: TrainConfig,
+    out: Path,
+    *,
+    resume: bool = False,
+    data: str | None = None,
+    display: Display | None = None,
+    callbacks: Sequence[Callback] = (),
+    start: Start | None = None,
+    splits: Mapping[str, Dataset] | None = None,
 ) -> TrainingResult | None:
     """Train a network, test the selected weights once, and leave a run directory.
 
@@ -43,7 +58,11 @@ def train(
         config: What to train, on what and how. Ignored if a run is resumed, which continues as it was started.
         out: The run directory.
         resume: Whether to resume the run in it.
+        data: Where the data of a run to resume is now, if it has moved.
         display: Where progress is shown; nowhere if None.
+        callbacks: Who is told how training goes (`Callback`): loggers, or code of your own.
+        start: The network to begin with; None for the config's.
+        splits: The images, by split, instead of those that the config names.
 
     Returns:
         The result; None in all processes but the first, which may return before the run directory is complete.
@@ -56,8 +75,14 @@ def train(
     display = display if display is not None and is_first_process() else Display()
     run = RunDirectory(out)
     before = run.read_manifest() if resume else None
-    config = config if before is None else before.train
-    recipe = config.make_recipe() if before is None else before.recipe
+    if before is None:
+        recipe = config.make_recipe()
+        start = start or Start.of_config(config)
+        if config.model.freeze is not None and start is None:
+            raise RunError(f"--freeze {config.model.freeze} needs trained weights: give --from RUN")
+    else:
+        config = before.train if splits is not None else replace(before.train, data=locate_data(before, data))
+        recipe, start = before.recipe, None
     fabric = make_fabric(config)
     if is_first_process():
         run.claim(resume=resume)
@@ -68,18 +93,39 @@ def train(
                 f"{out} was started with {config.run.devices} processes, not {fabric.world_size}: resume it with as many"
             )
         config = config.changed(devices=fabric.world_size)  # under torchrun the number is torchrun's
-        trainer = Trainer(config, recipe, run, fabric, display, before)
-        if fabric.is_global_zero and not resume:
-            run.write_json("config.json", trainer.manifest.to_json())
+        told = (*callbacks, *automatic_loggers(callbacks)) if fabric.is_global_zero else ()
+        trainer = Trainer(config, recipe, run, fabric, display, before, told, start, splits)
+        if not resume:
+            begin(trainer)
         fabric.barrier()
         if resume:
             trainer.restore()
-        trainer.train()
-        return _finish(trainer)
+        result = None
+        try:
+            trainer.train()
+            result = _finish(trainer)
+        finally:
+            trainer.callbacks.end(result)
+        return result
     except OSError as error:
         raise RunFault(f"{error.filename or run.path}: {error.strerror or error}") from error
     finally:
         run.release()
+
+
+def begin(trainer: Trainer) -> None:
+    """Write what a new run consists of before its first step; config.json last, as it makes the directory a run."""
+    origin = trainer.manifest.origin
+    if advice := smaller_network(trainer.state.model, len(trainer.data)):
+        trainer.display.say(advice)
+    if trainer.fabric.is_global_zero:
+        write_sample(trainer.run, trainer.data)
+    if origin is not None:
+        # Where a run begins with weights that are elsewhere, it keeps them, to resume from.
+        trainer.save()
+        trainer.display.say(f"beginning with {origin}")
+    if trainer.fabric.is_global_zero:
+        trainer.run.write_json("config.json", trainer.manifest.to_json())
 
 
 def _finish(trainer: Trainer) -> TrainingResult | None:

@@ -9,24 +9,27 @@ from typing import Any
 
 import torch
 from lightning_fabric import Fabric
-from torch import nn
+from torch import Tensor, nn
 
-from shortcaps.backbones import BACKBONES
-from shortcaps.data import DATASETS, Dataset, View, load_dataset
+from shortcaps.data import AUGMENTATIONS, DATASETS, Dataset, View, draw_per_class, load_dataset
 from shortcaps.data.augment import Elastic
 from shortcaps.environment import best_device, describe_environment
 from shortcaps.errors import RunError
 from shortcaps.losses import LOSSES
-from shortcaps.models import MODELS, Network, create_model
+from shortcaps.models import MODELS, Network, create_model, recommend_model
+from shortcaps.models.blueprint import blueprint_origins
+from shortcaps.models.recommend import LARGE_SIDE
 from shortcaps.recipes import RECIPES, Recipe
 from shortcaps.registry import Registry
-from shortcaps.routing import ROUTINGS
 from shortcaps.runs.config import TrainConfig
+from shortcaps.runs.located import absolute_paths
 from shortcaps.runs.manifest import Manifest, TrainedOn, digest_of
 from shortcaps.schedules import SCHEDULES
+from shortcaps.startup import choices_made
 from shortcaps.training.display import Display
 from shortcaps.training.replicas import Replicas
 from shortcaps.training.seeds import derive
+from shortcaps.training.start import Start
 
 
 def make_fabric(config: TrainConfig) -> Fabric:
@@ -43,6 +46,8 @@ def make_fabric(config: TrainConfig) -> Fabric:
         machines = int(os.environ["WORLD_SIZE"]) // devices
     if devices > available:
         raise RunError(f"devices {devices} is too large: this machine has {available} ({accelerator})")
+    if devices > 1:
+        _share_threads(devices)
     return Fabric(
         accelerator=accelerator,
         devices=devices,
@@ -52,11 +57,22 @@ def make_fabric(config: TrainConfig) -> Fabric:
     )
 
 
+def _share_threads(processes: int) -> None:
+    """Divide the threads among the processes of this machine, if their number was not the user's choice."""
+    for choice in choices_made():
+        if choice.is_new and choice.variable == "OMP_NUM_THREADS":
+            threads = max(1, int(choice.value) // processes)
+            os.environ[choice.variable] = str(threads)
+            torch.set_num_threads(threads)
+
+
 def load_split(config: TrainConfig, split: str, display: Display) -> Dataset:
-    """The images of a split, all of them or as many as a trial run wants."""
+    """The images of a split, all of them or as many as a trial run, or one on few images, wants."""
     data = load_dataset(
         config.data.name, split, config.data.protocol, progress=display.rendering, **config.data.load_options
     )
+    if config.data.per_class is not None and split != "test":
+        data = data.subset(draw_per_class(data, config.data.per_class, derive(config.data.draw, f"few {split}", 0)))
     if config.data.max_images is None:
         return data
     order = torch.randperm(len(data), generator=torch.Generator().manual_seed(derive(0, "trial", 0)))
@@ -64,15 +80,82 @@ def load_split(config: TrainConfig, split: str, display: Display) -> Dataset:
 
 
 def augmentation(recipe: Recipe, data: Dataset) -> View:
-    """How training images reach the network."""
+    """How training images reach the network.
+
+    Raises:
+        DataError: The recipe's augmentation shows what the test of this data set asks for.
+    """
+    if recipe.augment is not None:
+        return data.augmented_by(recipe.augment)
     view = data.augment_anywhere or data.augment if recipe.placement == "anywhere" else data.augment
     return View((Elastic(recipe.elastic), *view.steps)) if recipe.elastic else view
+
+
+def check_recipe(recipe: Recipe, model: Network) -> None:
+    """Call loss and schedule once with the recipe's settings, as they alone know which they take.
+
+    Args:
+        recipe: The recipe that takes effect.
+        model: The network.
+
+    Raises:
+        RunError: A setting is unknown, makes no sense or does not go with the network.
+    """
+    if recipe.mixup and model.reconstructs:
+        raise RunError(
+            f"mixup {recipe.mixup:g} does not go with the {model.title}, which reconstructs images of one class: set mixup = 0"
+        )
+    activations = torch.full((1, model.classes), 0.5)
+    labels = torch.eye(model.classes)[:1] if recipe.mixup else torch.zeros(1, dtype=torch.int64)
+    weighted = {"weights": torch.ones(1)} if weighs_classes(recipe) else {}
+    try:
+        LOSSES[recipe.loss](activations, labels, epoch=0.0, **weighted, **recipe.loss_settings)
+    except (TypeError, ValueError, RuntimeError) as error:
+        used = f"loss_settings {recipe.loss_settings}" if recipe.loss_settings else ""
+        used = " and ".join(filter(None, [used, "mixup" * bool(recipe.mixup), "class weights" * bool(weighted)]))
+        raise RunError(f"the loss {recipe.loss} does not work{' with ' * bool(used)}{used}: {error}") from error
+    try:
+        SCHEDULES[recipe.schedule](0, 1, 1, **recipe.schedule_settings)
+    except (TypeError, ValueError, ArithmeticError) as error:
+        raise RunError(
+            f"the schedule {recipe.schedule} does not work with schedule_settings {recipe.schedule_settings}: {error}"
+        ) from error
+
+
+def weighs_classes(recipe: Recipe) -> bool:
+    """Whether the losses of images are weighted by their class."""
+    return recipe.balance == "weights" or bool(recipe.class_weights)
+
+
+def class_weights(recipe: Recipe, data: Dataset) -> Tensor | None:
+    """The factor of each class's losses, (classes,), whose mean over the training images is 1; None if classes are not weighted.
+
+    Raises:
+        RunError: The recipe weights a class that the data set does not have, or gives all classes weight 0.
+    """
+    if not weighs_classes(recipe):
+        return None
+    for name in recipe.class_weights:
+        if name not in data.class_names:
+            raise RunError(
+                f"class_weights has {name!r}, but the classes of {data.name} are {', '.join(data.class_names)}"
+            )
+    counts = torch.bincount(data.labels, minlength=len(data.class_names)).double()
+    weights = torch.tensor([recipe.class_weights.get(name, 1.0) for name in data.class_names], dtype=torch.float64)
+    if recipe.balance == "weights":
+        weights = weights / counts.clamp_min(1)
+    total = (weights * counts).sum()
+    if total == 0:
+        raise RunError(f"class_weights {recipe.class_weights} leave no image with a weight: give one class more than 0")
+    return (weights * len(data) / total).float()
 
 
 def network_settings(config: TrainConfig, recipe: Recipe, data: Dataset) -> dict[str, Any]:
     """What `create_model` needs to build this run's network, now and when it is loaded again."""
     channels, height, width = data.image_shape
     own = dict(config.model.settings)
+    if recipe.dropout is not None and "dropout" in MODELS[config.model.name].settings:
+        own.setdefault("dropout", recipe.dropout)
     routed: dict[str, Any] = {}
     if config.has_routing:
         settings = recipe.routing_settings | own.pop("routing_settings", {})
@@ -102,6 +185,40 @@ def make_network(settings: Mapping[str, Any], seed: int) -> Network:
         raise RunError(str(error)) from error
 
 
+def freeze_backbone(model: Network) -> None:
+    """Leave the part of a network that extracts features as it is: its weights, and its batch norms' statistics.
+
+    Batch norms in it normalise by the statistics that they have, as in evaluation, and dropout in it is off.
+
+    Raises:
+        RunError: The network does not say which part that is.
+    """
+    if not model.body:
+        raise RunError(f"a {type(model).__name__} does not say what its backbone is: it cannot be frozen")
+    for part in model.body:
+        part.requires_grad_(False).eval()
+
+
+def smaller_network(model: Network, images: int) -> str | None:
+    """Advice to take a compact network, where one that grows with its images has grown large.
+
+    Args:
+        model: The network.
+        images: Number of training images.
+    """
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    name = recommend_model(model.image_size, model.channels, images)
+    with torch.device("meta"):
+        small = create_model(name, image_size=model.image_size, channels=model.channels, classes=model.classes)
+    least = sum(parameter.numel() for parameter in small.parameters())
+    if model.takes_any_size or max(model.image_size) < LARGE_SIDE or parameters < 2 * least:
+        return None
+    return (
+        f"this network has {parameters:,} parameters for images of {model.image_size[0]}x{model.image_size[1]}; {name} has {least:,} at any "
+        f"size: --model {name}"
+    )
+
+
 def make_optimizer(model: nn.Module, recipe: Recipe, device: torch.device) -> torch.optim.Optimizer:
     """Adam, or with weight decay AdamW, which leaves numbers that belong to a channel or class alone."""
     fused = device.type in ("cpu", "cuda")
@@ -115,14 +232,30 @@ def make_optimizer(model: nn.Module, recipe: Recipe, device: torch.device) -> to
     return torch.optim.AdamW(groups, lr=recipe.lr, fused=fused)
 
 
-def make_manifest(config: TrainConfig, recipe: Recipe, splits: Mapping[str, Dataset]) -> Manifest:
-    """What config.json will say of a new run."""
+def make_manifest(
+    config: TrainConfig,
+    recipe: Recipe,
+    splits: Mapping[str, Dataset],
+    start: Start | None = None,
+    *,
+    in_memory: bool = False,
+) -> Manifest:
+    """What config.json will say of a new run.
+
+    Args:
+        config: The requested config.
+        recipe: The recipe that takes effect.
+        splits: The images.
+        start: The network that it begins with, if it does not begin with weights drawn by its seed.
+        in_memory: Whether the images were given in Python.
+    """
     data = splits["train"]
     asked, took_effect = config.to_dict(), asdict(recipe)
+    network = network_settings(config, recipe, data) if start is None else start.network_for(data)
     return Manifest(
         asked,
         took_effect,
-        network_settings(config, recipe, data),
+        network,
         TrainedOn(
             data.name,
             data.label,
@@ -134,23 +267,25 @@ def make_manifest(config: TrainConfig, recipe: Recipe, splits: Mapping[str, Data
             str(data.view),
             str(augmentation(recipe, data)),
             {split: part.fingerprint() for split, part in splits.items()},
+            data.fit,
+            {} if in_memory else absolute_paths(config.data),
+            in_memory,
         ),
         describe_environment(),
-        plugins_of(config, recipe),
+        plugins_of(config, recipe, network),
         digest_of(asked, took_effect),
+        None if start is None else start.origin_for(data),
     )
 
 
-def plugins_of(config: TrainConfig, recipe: Recipe) -> tuple[str, ...]:
+def plugins_of(config: TrainConfig, recipe: Recipe, network: Mapping[str, Any]) -> tuple[str, ...]:
     """The plug-ins that parts of this run come from, as they were named."""
     parts: list[tuple[Registry[Any], str]] = [
         (DATASETS, config.data.name),
-        (MODELS, config.model.name),
-        (ROUTINGS, config.model.routing),
-        (BACKBONES, str(config.model.settings.get("backbone", ""))),
         (RECIPES, config.recipe_name),
         (LOSSES, recipe.loss),
         (SCHEDULES, recipe.schedule),
+        (AUGMENTATIONS, recipe.augment or ""),
     ]
     origins = (registry.origin(name) for registry, name in parts)
-    return tuple(dict.fromkeys(origin for origin in origins if origin is not None))
+    return tuple(dict.fromkeys((*blueprint_origins(network), *(origin for origin in origins if origin is not None))))

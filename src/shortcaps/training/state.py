@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
+from pydantic import TypeAdapter
 from torch import Tensor
 
 from shortcaps.models import Network
@@ -79,10 +80,12 @@ class Progress:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Progress:
-        """From what `asdict` returned; runs of 0.1 may have no `resumed`."""
-        rows = [EpochMetrics(**row) for row in values["rows"]]
-        resumed = [Resumption(**entry) for entry in values.get("resumed", [])]
-        return cls(**{**values, "rows": rows, "resumed": resumed})
+        """From what `asdict` returned; runs of 0.1 may have no `resumed`.
+
+        Raises:
+            ValueError: A value is missing or of the wrong type.
+        """
+        return TypeAdapter(cls).validate_python(dict(values))
 
 
 class State:
@@ -143,19 +146,45 @@ class State:
         return Checkpoint(tensors, asdict(self.progress))
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Set the state to that of a checkpoint."""
+        """Set the state to that of a checkpoint.
+
+        Raises:
+            ValueError: It is that of another network, or was never one.
+        """
 
         def part(prefix: str) -> dict[str, Tensor]:
             return {n.removeprefix(prefix): t for n, t in checkpoint.tensors.items() if n.startswith(prefix)}
 
+        weights = self.model.state_dict()
+        _check_like(part("model."), weights, "model")
         self.model.load_state_dict(part("model."))
         if self.average is not None:
+            _check_like(part("average."), weights, "average")
             for name, tensor in part("average.").items():
                 self.average[name].copy_(tensor)
         self.best = part("best.")
+        if self.best:
+            _check_like(self.best, weights, "best")
+        parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
         state: dict[int, dict[str, Tensor]] = {}
         for name, tensor in part("optimizer.").items():
             number, _, key = name.partition(".")
-            state.setdefault(int(number), {})[key] = tensor
+            parameter = parameters[int(number)]
+            if tensor.ndim and tensor.shape != parameter.shape:
+                raise ValueError(f"optimizer.{name} has the shape {tuple(tensor.shape)}")
+            # A fused optimiser goes through memory: what belongs to a weight has to be laid out as it is.
+            laid_out = torch.empty_like(parameter).copy_(tensor) if tensor.shape == parameter.shape else tensor
+            state.setdefault(int(number), {})[key] = laid_out
         self.optimizer.load_state_dict({"state": state, "param_groups": self.optimizer.state_dict()["param_groups"]})
         self.progress = Progress.from_dict(checkpoint.progress)
+
+
+def _check_like(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], what: str) -> None:
+    """Raise ValueError unless these are tensors of the same names and shapes, and finite."""
+    if found.keys() != expected.keys():
+        raise ValueError(f"{what} has other tensors than the network")
+    for name, tensor in found.items():
+        if tensor.shape != expected[name].shape:
+            raise ValueError(f"{what}.{name} has the shape {tuple(tensor.shape)}")
+        if not tensor.isfinite().all():
+            raise ValueError(f"{what}.{name} holds numbers that are not finite")

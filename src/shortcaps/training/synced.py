@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -29,9 +32,11 @@ class SumOverProcesses(torch.autograd.Function):
 class SyncedBatchNorm2d(nn.BatchNorm2d):
     """Normalises with the mean and variance of the whole batch, not only of this process's part."""
 
+    is_shared = True
+
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  (the name PyTorch gives it)
         """Normalise features (batch, channels, height, width)."""
-        if not self.training:
+        if not self.training or not self.is_shared:
             return super().forward(input)
         count = input.numel() // input.shape[1] * dist.get_world_size()
         exact = input.to(
@@ -51,6 +56,16 @@ class SyncedBatchNorm2d(nn.BatchNorm2d):
             self.running_var.lerp_(unbiased.to(self.running_var.dtype), momentum)
         scale = (variance + self.eps).rsqrt() * self.weight
         return (centred * scale[None, :, None, None] + self.bias[None, :, None, None]).to(input.dtype)
+
+
+@contextmanager
+def apart() -> Iterator[None]:
+    """Within, each process normalises with the statistics of its own images: the others may have none to share."""
+    SyncedBatchNorm2d.is_shared = False
+    try:
+        yield
+    finally:
+        SyncedBatchNorm2d.is_shared = True
 
 
 def synchronise_batch_norm(model: nn.Module) -> None:

@@ -3,7 +3,7 @@
 The functions return plain tensors; `page.py` and `pictures.py` turn them into pictures.
 """
 
-from shortcaps.inference.explain.equivariance import EquivarianceScore, equivariance_score
+from shortcaps.inference.explain.equivariance import EquivarianceScore, equivariance_score, images_needed
 from shortcaps.inference.explain.maps import RoutingMaps, routing_maps
 from shortcaps.inference.explain.transform import TRANSFORMATIONS, Traversal, transformed, traverse
 
@@ -13,6 +13,7 @@ __all__ = [
     "RoutingMaps",
     "Traversal",
     "equivariance_score",
+    "images_needed",
     "routing_maps",
     "transformed",
     "traverse",

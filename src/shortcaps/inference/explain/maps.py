@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from shortcaps.models import CapsuleNetwork, as_probabilities
+from shortcaps.models import CapsuleNetwork, Network, as_probabilities
 
 
 @dataclass(frozen=True)
@@ -17,14 +17,14 @@ class RoutingMaps:
     Attributes:
         classes: (batch,), the class of each image's maps.
         activations: (batch, classes), each in 0–1 by itself.
-        poses: (batch, classes, rows, cols).
+        poses: (batch, classes, rows, cols); None for a network without pose capsules.
         maps: For each shortcut (batch, passes, channels, height, width). A sequential network has one, for its last layer, with one
-            pass.
+            pass; a network without pose capsules has none.
     """
 
     classes: Tensor
     activations: Tensor
-    poses: Tensor
+    poses: Tensor | None
     maps: tuple[Tensor, ...]
 
     @property
@@ -43,14 +43,17 @@ def has_positions(block: Tensor) -> bool:
 
 
 @torch.no_grad()
-def routing_maps(model: CapsuleNetwork, images: Tensor, classes: Tensor | None = None) -> RoutingMaps:
+def routing_maps(model: Network, images: Tensor, classes: Tensor | None = None) -> RoutingMaps:
     """Where a class takes its votes from.
 
     Args:
-        model: A network with capsules.
+        model: Any network; one without pose capsules has activations only.
         images: (batch, channels, height, width) in 0–1.
         classes: (batch,), the class of interest for each image; None for the winner.
     """
+    if not isinstance(model, CapsuleNetwork):
+        activations = model(images)
+        return RoutingMaps(activations.argmax(1) if classes is None else classes, activations, None, ())
     capsules = model.capsules(images)
     assert capsules.coefficients is not None, "they were requested"
     winners = capsules.activation.argmax(1) if classes is None else classes

@@ -16,7 +16,7 @@ from shortcaps.inference.explain.equivariance import EquivarianceScore
 from shortcaps.inference.explain.maps import RoutingMaps, has_positions, routing_maps
 from shortcaps.inference.explain.pictures import grey_picture, heat_over
 from shortcaps.inference.explain.transform import TRANSFORMATIONS, UNITS, Traversal, traverse, unchanged
-from shortcaps.models import CapsuleNetwork
+from shortcaps.models import Network
 from shortcaps.reporting.figures import ACCENT, FAINT, INK, SECOND, as_it_is, as_svg, save_figure
 from shortcaps.reporting.html import as_png, figures, page, section, table
 
@@ -56,12 +56,12 @@ class Explanation:
 
 
 def explain(
-    model: CapsuleNetwork, image: Tensor, *, class_number: int | None = None, score: EquivarianceScore | None = None
+    model: Network, image: Tensor, *, class_number: int | None = None, score: EquivarianceScore | None = None
 ) -> Explanation:
     """Explain one image.
 
     Args:
-        model: A network with capsules.
+        model: Any network; without pose capsules only what transformations do is shown.
         image: (channels, height, width) in 0–1.
         class_number: The class to explain; None for the winner.
         score: The network's equivariance score, for the page.
@@ -70,7 +70,7 @@ def explain(
     found = routing_maps(model, image[None], classes)
     names = model.class_names or tuple(map(str, range(model.classes)))
     traversals = {name: traverse(model, image, name) for name in TRANSFORMATIONS}
-    return Explanation(image, found, traversals, names, model.shortcut, score)
+    return Explanation(image, found, traversals, names, getattr(model, "shortcut", True), score)
 
 
 def _maps_by_pass(explanation: Explanation) -> Figure | None:
@@ -123,6 +123,7 @@ def _maps_by_channel(explanation: Explanation, layer: str) -> Figure:
 
 def _class_poses(explanation: Explanation) -> Figure:
     """The pose matrix of every class; the explained class is framed."""
+    assert explanation.found.poses is not None, "the caller has looked"
     poses = explanation.found.poses[0].cpu().numpy()
     count = len(poses)
     columns = min(10, count)
@@ -147,27 +148,29 @@ def _class_poses(explanation: Explanation) -> Figure:
 
 
 def _transformation_curves(explanation: Explanation) -> Figure:
-    """Above, the probabilities of the class and of its strongest rival; below, the numbers of its pose."""
+    """Above, the probabilities of the class and of its strongest rival; below, the numbers of its pose, if it has one."""
     traversals = explanation.traversals
-    figure = Figure(figsize=(2.5 * len(traversals), 4.6))
-    axes = figure.subplots(2, len(traversals), squeeze=False)
+    lines = 1 if explanation.found.poses is None else 2
+    figure = Figure(figsize=(2.5 * len(traversals), 2.3 * lines))
+    axes = figure.subplots(lines, len(traversals), squeeze=False)
     for column, (name, traversal) in enumerate(traversals.items()):
         probabilities = traversal.probabilities.cpu().numpy()
         others = probabilities.copy()
         others[:, explanation.winner] = 0
-        above, below = axes[:, column]
+        above = axes[0, column]
         own = as_it_is(explanation.class_names[explanation.winner])
         above.plot(traversal.values, probabilities[:, explanation.winner], color=ACCENT, label=own)
         above.plot(traversal.values, others.max(1), color=SECOND, label="best other")
         above.set_ylim(-0.02, 1.02)
-        pose = traversal.poses[:, explanation.winner].flatten(1).cpu().numpy()
-        below.plot(traversal.values, pose, color=INK, alpha=0.5, linewidth=0.9)
-        below.set_xlabel(UNITS[name])
-        for axis in (above, below):
+        if traversal.poses is not None:
+            pose = traversal.poses[:, explanation.winner].flatten(1).cpu().numpy()
+            axes[1, column].plot(traversal.values, pose, color=INK, alpha=0.5, linewidth=0.9)
+            axes[1, 0].set_ylabel("numbers of the pose")
+        axes[-1, column].set_xlabel(UNITS[name])
+        for axis in axes[:, column]:
             axis.axvline(unchanged(name), color=FAINT, linewidth=0.7, linestyle=":")
             axis.grid(alpha=0.2)
     axes[0, 0].set_ylabel("probability")
-    axes[1, 0].set_ylabel("numbers of the pose")
     axes[0, 0].legend(frameon=False, fontsize=8, loc="lower center")
     figure.tight_layout()
     return figure
@@ -188,7 +191,7 @@ def write_explanation(explanation: Explanation, folder: Path, title: str) -> Pat
     drawings = {
         **({} if by_pass is None else {"routing by pass": by_pass}),
         **{f"{layer} by channel": _maps_by_channel(explanation, layer) for layer in explanation.layers},
-        "poses": _class_poses(explanation),
+        **({} if explanation.found.poses is None else {"poses": _class_poses(explanation)}),
         "transformations": _transformation_curves(explanation),
     }
     for name, figure in drawings.items():
@@ -205,7 +208,7 @@ _CAPTIONS = {
     "poses": "The pose of every class capsule, each on its own scale, given below it; the title gives its probability, and the frame "
     "marks the class explained here.",
     "transformations": "The image is shifted, rotated, scaled and sheared. Above, the probability of the class and of its strongest "
-    "rival; below, the numbers of its pose, which in an equivariant network follow the image smoothly.",
+    "rival; below, if there are capsules, the numbers of its pose, which in an equivariant network follow the image smoothly.",
 }
 
 
@@ -229,7 +232,10 @@ def _page(explanation: Explanation, drawings: dict[str, Figure], title: str) -> 
         sections.append(section(name[0].upper() + name[1:], body))
     if score is not None:
         sections.append(section("Equivariance", _equivariance(score)))
-    return page(title, "what the capsules of one image show", [], figures(headline) + "".join(sections))
+    shows = "what the capsules of one image show"
+    if explanation.found.poses is None:
+        shows = "what transformations of one image do; the network has no pose capsules to show"
+    return page(title, shows, [], figures(headline) + "".join(sections))
 
 
 def _equivariance(score: EquivarianceScore) -> str:

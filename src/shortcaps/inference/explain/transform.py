@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from shortcaps.models import CapsuleNetwork, as_probabilities
+from shortcaps.models import CapsuleNetwork, Network, as_probabilities
 
 TRANSFORMATIONS: dict[str, tuple[float, ...]] = {
     "rotation": tuple(float(angle) for angle in range(-45, 46, 5)),
@@ -83,14 +83,14 @@ class Traversal:
         values: The values it took.
         images: (values, channels, height, width).
         activations: (values, classes), each in 0–1 by itself.
-        poses: (values, classes, rows, cols).
+        poses: (values, classes, rows, cols); None for a network without pose capsules.
     """
 
     name: str
     values: tuple[float, ...]
     images: Tensor
     activations: Tensor
-    poses: Tensor
+    poses: Tensor | None
 
     @property
     def probabilities(self) -> Tensor:
@@ -99,11 +99,11 @@ class Traversal:
 
 
 @torch.no_grad()
-def traverse(model: CapsuleNetwork, image: Tensor, name: str, values: tuple[float, ...] | None = None) -> Traversal:
+def traverse(model: Network, image: Tensor, name: str, values: tuple[float, ...] | None = None) -> Traversal:
     """What happens to an image as a transformation takes one value after another.
 
     Args:
-        model: A network with capsules.
+        model: Any network.
         image: (channels, height, width) in 0–1.
         name: One of `TRANSFORMATIONS`.
         values: The values; None for those of `TRANSFORMATIONS`.
@@ -115,5 +115,7 @@ def traverse(model: CapsuleNetwork, image: Tensor, name: str, values: tuple[floa
         raise ValueError(f"unknown transformation {name!r}: choose one of {', '.join(TRANSFORMATIONS)}")
     values = TRANSFORMATIONS[name] if values is None else values
     images = torch.cat([transformed(image[None], **{name: value}) for value in values])
+    if not isinstance(model, CapsuleNetwork):
+        return Traversal(name, values, images, model(images), None)
     capsules = model.capsules(images, keep_coefficients=False)
     return Traversal(name, values, images, capsules.activation, capsules.pose)

@@ -1,0 +1,118 @@
+"""`shortcaps.train` with objects: a network and data sets instead of names."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import shortcaps
+from shortcaps.data import Dataset
+from shortcaps.errors import DataError, RunError
+from shortcaps.models import Network
+from shortcaps.runs.directory import read_manifest
+from shortcaps.runs.located import locate_data
+from shortcaps.runs.weights import read_tensors
+from shortcaps.training.objects import _splits
+from tests.training.support import failing_at
+
+TINY = {"backbone_settings": {"widths": (4, 4), "strides": (2, 2)}}
+QUICK: dict[str, Any] = {"epochs": 2, "batch_size": 12, "show": False}
+
+
+def stripes(count: int = 60, split: str = "train", **more: Any) -> Dataset:
+    """Stripes across or down, on noise."""
+    generator = torch.Generator().manual_seed(len(split))
+    images = torch.randint(0, 60, (count, 1, 16, 16), generator=generator)
+    labels = torch.arange(count) % 2
+    images[labels == 0, :, ::4] += 180
+    images[labels == 1, :, :, ::4] += 180
+    return Dataset("stripes", "stripes", split, "default", images.to(torch.uint8), labels, ("across", "down"), **more)
+
+
+def network(**settings: Any) -> Network:
+    torch.manual_seed(0)
+    return shortcaps.create_model("compact-23k", classes=2, image_size=16, **TINY, **settings)
+
+
+def test_a_network_is_trained_in_place_and_leaves_a_run(tmp_path: Path) -> None:
+    model = network(routing=shortcaps.Fuzzy(sharpness=2.0))
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    result = shortcaps.train(
+        model, stripes(), stripes(20, "validation"), stripes(20, "test"), out=tmp_path / "run", **{**QUICK, "epochs": 1}
+    )
+    assert result is not None
+    assert result.test.count == 20
+    first = read_tensors(tmp_path / "run" / "checkpoint-00000000.safetensors")
+    assert all(torch.equal(first[f"model.{name}"], tensor) for name, tensor in before.items()), "it began with these"
+    images = torch.rand(3, 1, 16, 16)
+    again = shortcaps.load(tmp_path / "run")
+    assert torch.equal(again(images), model.eval()(images))
+    assert not torch.equal(model.state_dict()["backbone.layers.0.0.weight"], before["backbone.layers.0.0.weight"])
+    assert model.class_names == ("across", "down")
+    assert isinstance(again, shortcaps.CapsuleNetwork)
+    assert again.routing == shortcaps.Fuzzy(sharpness=2.0), "the network's, not the recipe's"
+
+
+def test_it_resumes_bit_exactly_with_the_same_images(tmp_path: Path) -> None:
+    parts = stripes(), stripes(20, "validation"), stripes(20, "test")
+    shortcaps.train(network(), *parts, out=tmp_path / "whole", **QUICK)
+    with failing_at(3):
+        shortcaps.train(network(), *parts, out=tmp_path / "run", **QUICK)
+    model = network()
+    torch.nn.init.zeros_(model.state_dict()["backbone.layers.0.0.weight"])  # what it begins with is in the run
+    with pytest.raises(RunError, match="are not those that"):
+        shortcaps.train(model, stripes(48), *parts[1:], out=tmp_path / "run", resume=True, **QUICK)
+    shortcaps.train(model, *parts, out=tmp_path / "run", resume=True, **QUICK)
+    assert (tmp_path / "run/model.safetensors").read_bytes() == (tmp_path / "whole/model.safetensors").read_bytes()
+    with pytest.raises(DataError, match=r"the images \(stripes\) were given in Python, and cannot be loaded by name"):
+        locate_data(read_manifest(tmp_path / "run"))
+
+
+def test_a_name_is_created_for_the_images_and_a_run_is_trained_further(tmp_path: Path) -> None:
+    shortcaps.train("compact-23k", stripes(), out=tmp_path / "run", network=TINY, **QUICK)
+    manifest = read_manifest(tmp_path / "run")
+    assert (manifest.network["image_size"], manifest.network["classes"], manifest.origin) == (16, 2, None)
+    renamed = replace(stripes(), class_names=("rows", "columns"))
+    shortcaps.train(tmp_path / "run", renamed, out=tmp_path / "further", freeze="backbone", **QUICK)
+    origin = read_manifest(tmp_path / "further").origin
+    assert origin is not None
+    assert origin.run == str((tmp_path / "run").resolve())
+    assert origin.made_anew[-1] == "head.shortcuts.0.beta"
+    before, after = (read_tensors(tmp_path / name / "model.safetensors") for name in ("run", "further"))
+    assert torch.equal(before["backbone.layers.0.0.weight"], after["backbone.layers.0.0.weight"])
+
+
+def test_a_tenth_each_is_held_out_and_originals_stay_together() -> None:
+    parts = _splits(stripes(), None, None)
+    assert [len(part) for part in parts.values()] == [48, 6, 6]
+    grouped = stripes(originals=torch.arange(60) // 3)
+    held = _splits(grouped, None, None)
+    seen = [set(part.originals.tolist()) for part in held.values() if part.originals is not None]
+    assert [len(originals) for originals in seen] == [16, 2, 2]
+    assert not (seen[0] & seen[1] or seen[0] & seen[2] or seen[1] & seen[2])
+    given = _splits(stripes(), None, stripes(20, "test"))
+    assert [len(part) for part in given.values()] == [54, 6, 20]
+
+
+def test_what_does_not_fit_is_said_in_one_line(tmp_path: Path) -> None:
+    def refused(message: str, model: Any, data: Any = None, **settings: Any) -> None:
+        with pytest.raises(RunError, match=message) as caught:
+            shortcaps.train(model, stripes() if data is None else data, out=tmp_path / "run", **{**QUICK, **settings})
+        assert "\n" not in str(caught.value)
+        assert not (tmp_path / "run").exists()
+
+    other = shortcaps.create_model("compact-23k", classes=3, image_size=16, **TINY)
+    refused("the network has 3 classes, but stripes has 2: create it with classes=2", other)
+    colour = shortcaps.create_model("compact-23k", classes=2, image_size=16, channels=3, **TINY)
+    refused("stripes has images of 1x16x16, but the network takes 3x16x16", colour)
+    refused("unknown network 'compact-32k'.*did you mean compact-23k.*or give a Network or a run", "compact-32k")
+    refused("a Linear is not a Network", torch.nn.Linear(2, 2))
+    refused("train_data is a list: give a Dataset", network(), [1, 2])
+    refused("8 images are too few to hold some out: give validation_data and test_data", network(), stripes(8))
+    refused("routing is a setting of the network, which was given: leave it out", network(), routing="em")
+    refused("max_images goes with data sets by name", network(), max_images=3)
+    refused("unknown setting 'epoch': did you mean epochs", network(), epoch=3)
