@@ -111,3 +111,14 @@ def test_runs_by_different_recipes_are_not_compared(tmp_path: Path) -> None:
     record(tmp_path, "compact-23k", 10, 0)
     record(tmp_path, "compact-23k-plain", 100, 0, recipe="compact")
     assert compare(read_records(tmp_path), tmp_path) == []
+
+
+@pytest.mark.parametrize("table", ["table1", "compact"])
+def test_a_report_without_records_says_so_and_writes_nothing(
+    table: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, ["reproduce", table, "--report-only"])
+    assert isinstance(result.exception, RunError)
+    assert str(result.exception).startswith(f"results/{table} has no records to report on: train some cells first, or ")
+    assert not list(tmp_path.iterdir())

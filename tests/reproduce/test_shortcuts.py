@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 import torch
 
+from shortcaps.errors import RunError
 from shortcaps.reporting.answers import StoredAnswers
 from shortcaps.reproduce.cells import Cell
 from shortcaps.reproduce.records import Record, read_records, write_record
@@ -66,3 +68,10 @@ def test_time_and_memory_are_those_of_table_2(tmp_path: Path) -> None:
     (tmp_path / "table2.json").write_text(json.dumps({"networks": measured}))
     (sentence,) = said(tmp_path)
     assert "is 2.5 to 2.5 times as fast and needs 3.0 to 3.0 times less memory" in sentence
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"networks": [{"network": NaN}]}', '{"networks": [1]}', "[" * 5000])
+def test_a_damaged_table_2_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "table2.json").write_text(text)
+    with pytest.raises(RunError, match=r"table2\.json is not a measurement of Table 2, or is damaged"):
+        said(tmp_path)

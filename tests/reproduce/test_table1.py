@@ -179,9 +179,18 @@ def test_a_record_made_otherwise_is_not_taken_for_this_one(
     )
 
 
-def test_a_damaged_record_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", ["cut off", "not a number", "nested", "a list"])
+def test_a_damaged_record_is_named(tmp_path: Path, damage: str) -> None:
     file = write_record(made_up(FUZZY, 0.9), tmp_path / "run", tmp_path)
-    file.write_text(file.read_text()[:40])
+    whole = file.read_text()
+    changed = {
+        "cut off": whole[:40],
+        "not a number": whole.replace('"epochs":', '"best_epoch": NaN, "epochs":', 1),
+        "nested": whole.replace("{", '{"x": ' + "[" * 5000 + "]" * 5000 + ", ", 1),
+        "a list": "[]",
+    }
+    assert changed[damage] != whole
+    file.write_text(changed[damage])
     with pytest.raises(RunError, match=f"{file.name} is not a record of a run, or is damaged"):
         read_records(tmp_path)
 
@@ -215,6 +224,12 @@ def test_a_job_is_an_ordinary_run_in_a_process_of_its_own(job: Job, tmp_path: Pa
     problem = run_job(missing, 0, 2, Processes())
     assert problem is not None
     assert problem.startswith("unknown data set 'nowhere'")
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"test_set": NaN}', '{"test_set": "mnist"}'])
+def test_a_damaged_result_is_no_end_of_a_run(tmp_path: Path, text: str) -> None:
+    (tmp_path / "result.json").write_text(text)
+    assert grid_module._has_ended(tmp_path / "result.json") == ("mnist" in text)
 
 
 @pytest.mark.slow

@@ -10,10 +10,11 @@ from statistics import mean, stdev
 from shortcaps.data import DATASETS
 from shortcaps.files import write_json
 from shortcaps.models import list_models
-from shortcaps.reporting.paired import PairedDifference
+from shortcaps.models.compact import COMPACT
+from shortcaps.reporting.paired import PairedDifference, relation
 from shortcaps.reporting.tables import Grid, write_report
 from shortcaps.reproduce.cells import Cell
-from shortcaps.reproduce.pairs import pair_runs
+from shortcaps.reproduce.pairs import pair_runs, paired_notes
 from shortcaps.reproduce.records import Record
 
 DATA = ("mnist", "affnist", "fashion-mnist", "cifar10")
@@ -53,15 +54,16 @@ class Comparison:
         low, high = (100 * bound for bound in self.difference_interval)
         seeds = "one seed" if self.seeds == 1 else f"{self.seeds} seeds each"
         return (
-            f"On {DATASETS[self.dataset].label} {self.network} ({self.accuracy:.2%}) is {self.verdict}"
-            f"{' from' if self.verdict == 'not told apart' else ' of'} {self.twin} ({self.twin_accuracy:.2%}): {100 * self.difference:+.2f} points, "
+            f"On {DATASETS[self.dataset].label} {self.network} ({self.accuracy:.2%}) is "
+            f"{relation(self.verdict)} {self.twin} ({self.twin_accuracy:.2%}): {100 * self.difference:+.2f} points, "
             f"95 % interval {low:+.2f} to {high:+.2f}, {seeds}."
         )
 
 
 def compact_cells() -> list[Cell]:
     """Every compact network, its twin and the plain CNNs, on every data set they are compared on."""
-    networks = [*list_models("compact-*"), *list_models("cnn-*")]
+    compact = [name for preset in COMPACT for name in (preset, f"{preset}-plain")]
+    networks = [*compact, *list_models("cnn-*")]
     return [Cell(network, None, None, dataset) for network in networks for dataset in DATA]
 
 
@@ -78,7 +80,7 @@ def compare(records: Sequence[Record], folder: Path) -> list[Comparison]:
         folder: Where their stored answers lie.
     """
     found = []
-    for network in list_models("compact-*", kind="capsules"):
+    for network in COMPACT:
         for dataset in dict.fromkeys(record.values["dataset"] for record in records):
             for opponent in opponents(network):
                 pair = pair_runs(_runs(records, network, dataset), _runs(records, opponent, dataset), folder)
@@ -133,8 +135,7 @@ def write_compact(records: Sequence[Record], folder: Path) -> tuple[Path, ...]:
     notes = [
         "A twin is the same backbone with mean and linear layer instead of capsules, widened to the same number of parameters, trained by "
         "the same recipe.",
-        "Differences are paired on the same test images; where several show one digit or object, that is the unit; the seeds count too.",
-        *dict.fromkeys(note for record in records for note in record.dataset.notes),
+        *paired_notes(records),
     ]
     written = write_report(
         folder,

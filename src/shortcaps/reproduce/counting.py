@@ -50,10 +50,11 @@ MOVEMENT = frozenset(
 class CountOperations(TorchDispatchMode):
     """Within, the arithmetic of every operator is counted; an unknown one raises NotImplementedError.
 
-    >>> with CountOperations() as counted:
-    ...     _ = (torch.ones(3, 4) * 2).sum()
-    >>> counted.total
-    24
+    Examples:
+        >>> with CountOperations() as counted:
+        ...     _ = (torch.ones(3, 4) * 2).sum()
+        >>> counted.total
+        24
     """
 
     def __init__(self) -> None:

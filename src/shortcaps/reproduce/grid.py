@@ -6,7 +6,6 @@ it has finished. A cell with a record is done.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import queue
@@ -24,7 +23,8 @@ from typing import Any
 import torch
 
 from shortcaps.errors import RunError
-from shortcaps.files import remove_leftovers
+from shortcaps.files import read_json, remove_leftovers
+from shortcaps.models import MODELS
 from shortcaps.reproduce.cells import Cell
 from shortcaps.reproduce.records import (
     Record,
@@ -37,9 +37,12 @@ from shortcaps.reproduce.records import (
 )
 from shortcaps.runs.config import FLAGS, TrainConfig
 from shortcaps.runs.directory import read_manifest
+from shortcaps.startup import look_at_machine
 
 log = logging.getLogger(__name__)
 
+_IF_CHANGED = ("per_class", "draw", "adapt", "keep_epochs")
+"""Settings that a job's command names where they differ from their defaults."""
 STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM, -signal.SIGINT, -signal.SIGTERM)
 
 
@@ -62,13 +65,16 @@ class Job:
         """The options of `shortcaps train` for this job."""
         routed = ("routing", "shortcut") if self.cell.routing is not None else ()
         flags: list[str] = []
-        for name in ("data", "model", *routed, "recipe", "protocol", "seed", "epochs", "max_images"):
+        always = ("data", "model", *routed, "recipe", "protocol", "seed", "epochs", "max_images")
+        changed = (name for name in _IF_CHANGED if self.config.get(name) != FLAGS[name].field.default)
+        for name in (*always, *changed):
             value, spelled = self.config.get(name), name.replace("_", "-")
             if isinstance(value, bool):
                 flags.append(f"--{spelled}" if value else f"--no-{spelled}")
             elif value is not None:
                 flags += [f"--{spelled}", str(value)]
-        return flags
+        plugin = MODELS.origin(self.cell.network)
+        return flags if plugin is None else [*flags, "--plugin", plugin]
 
     @property
     def command(self) -> str:
@@ -140,7 +146,8 @@ def plan_jobs(cells: Sequence[Cell], runs: Path, *, seeds: int = 1, **settings: 
     jobs = []
     for seed in range(seeds):
         for cell in cells:
-            config = cell.config(seed=seed, **settings)
+            # Cells of a table are trained as the recipe says, however few images a data set has.
+            config = cell.config(seed=seed, adapt=False, **settings)
             jobs.append(Job(cell, config, runs / f"{cell.name.replace('/', '-')}-seed{seed}"))
     return jobs
 
@@ -169,7 +176,7 @@ def run_grid(
     """
     remove_leftovers(out)
     known = read_records(out)
-    waiting: queue.SimpleQueue[Job] = queue.SimpleQueue()
+    waiting: list[Job] = []
     done: list[Record] = []
     failed: dict[str, str] = {}
     for job in jobs:
@@ -177,7 +184,7 @@ def run_grid(
             record = find_record(known, job.cell, job.config)
             if record is None:
                 check_run(job)
-                waiting.put(job)
+                waiting.append(job)
             else:
                 done.append(record)
         except RunError as reason:
@@ -186,12 +193,9 @@ def run_grid(
             failed[str(job)] = str(reason)
             log.warning("%s is left out: %s", job, reason)
     log.info("%s runs, %s of them done already", len(jobs), len(done))
-    one_at_a_time, processes = threading.Lock(), Processes()
+    one_at_a_time = threading.Lock()
 
-    def do(job: Job, device: int) -> str | None:
-        problem = (launch or run_job)(job, device, devices, processes)
-        if problem is not None or processes.stopping.is_set():
-            return problem
+    def write(job: Job) -> None:
         with one_at_a_time:
             record = record_of_run(job.cell, job.run, job.command)
             file = write_record(record, job.run, out)
@@ -201,7 +205,40 @@ def run_grid(
                 finished(record)
             except Exception as error:  # the cell is done and recorded, whatever becomes of the report
                 log.error("the report could not be written: %s", error)
-        return None
+
+    problems, interrupted = run_jobs(waiting, devices=devices, ended=write, launch=launch)
+    return Outcome(done, failed | problems, interrupted)
+
+
+def run_jobs(
+    jobs: Sequence[Job],
+    *,
+    devices: int = 1,
+    ended: Callable[[Job], object] = lambda job: None,
+    launch: Launch | None = None,
+) -> tuple[dict[str, str], bool]:
+    """Train, or resume, one job after another, whatever becomes of the others.
+
+    Args:
+        jobs: The jobs.
+        devices: How many run at the same time.
+        ended: Called with each job whose training has ended.
+        launch: Runs a job; `run_job` if None.
+
+    Returns:
+        What went wrong, by job, and whether a signal stopped it all.
+    """
+    waiting: queue.SimpleQueue[Job] = queue.SimpleQueue()
+    for job in jobs:
+        waiting.put(job)
+    failed: dict[str, str] = {}
+    processes = Processes()
+
+    def do(job: Job, device: int) -> str | None:
+        problem = (launch or run_job)(job, device, devices, processes)
+        if problem is None and not processes.stopping.is_set():
+            ended(job)
+        return problem
 
     def work(device: int) -> None:
         while not processes.stopping.is_set():
@@ -225,7 +262,7 @@ def run_grid(
         for worker in workers:
             while worker.is_alive():
                 worker.join(0.2)
-    return Outcome(done, failed, processes.stopping.is_set())
+    return failed, processes.stopping.is_set()
 
 
 @contextmanager
@@ -250,28 +287,35 @@ def _stopping(processes: Processes) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def check_run(job: Job) -> None:
-    """Raise RunError if the run directory of a job holds a run with other settings."""
+def check_run(job: Job, option: str = "--runs") -> None:
+    """Raise RunError if the run directory of a job holds a run with other settings.
+
+    Args:
+        job: The job.
+        option: The option that chooses the folder of run directories.
+    """
     if not (job.run / "config.json").is_file():
         return
     differing = differences(read_manifest(job.run), job.config, FLAGS)
     if differing:
         raise RunError(
-            f"{job.run} holds a run with {', '.join(differing)}: choose another --runs, or move it away to start over"
+            f"{job.run} holds a run with {', '.join(differing)}: choose another {option}, or move it away to start over"
         )
 
 
 def run_job(job: Job, device: int, devices: int, processes: Processes) -> str | None:
     """Train one cell, or resume it; return what went wrong, or None."""
     result = job.run / "result.json"
-    if result.is_file() and still_counts(json.loads(result.read_text())["test_set"]):
-        return None  # ended, but stopped before its record was written
+    if _has_ended(result):
+        return None  # but was stopped before its record was written
     job.run.mkdir(parents=True, exist_ok=True)
     begun = (job.run / "config.json").is_file()
     settings = ["--resume", str(job.run)] if begun else [*job.flags, "--out", str(job.run)]
     command = [sys.executable, "-m", "shortcaps", "train", *settings]
     log_file = job.run / "log.txt"
     size_before = log_file.stat().st_size if log_file.is_file() else 0
+    if log_file.is_symlink():  # out of the run
+        log_file.unlink()
     with log_file.open("ab") as file:
         # Alone, a run shows its own progress, beside the grid's results; several at once would write over one another.
         shown = sys.stderr.fileno() if devices == 1 and sys.stderr.isatty() else file
@@ -293,6 +337,14 @@ def run_job(job: Job, device: int, devices: int, processes: Processes) -> str | 
     return f"{reason} (see {log_file})"
 
 
+def _has_ended(result: Path) -> bool:
+    """Whether a run has left a result that counts; one that is damaged is written anew when the run is resumed."""
+    try:
+        return result.is_file() and still_counts(read_json(result)["test_set"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
 def _environment(device: int, devices: int) -> dict[str, str]:
     """One accelerator for each process, or its share of the processor's cores."""
     environment = dict(os.environ)
@@ -307,7 +359,7 @@ def _environment(device: int, devices: int) -> dict[str, str]:
 
 
 def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return look_at_machine().usable
 
 
 def check_devices(devices: int) -> None:

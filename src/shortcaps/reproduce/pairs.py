@@ -31,6 +31,14 @@ class Pair:
     seeds: int
 
 
+def paired_notes(records: Iterable[Record]) -> list[str]:
+    """What a reader must know of paired differences between these records, and of the images behind them."""
+    return [
+        "Differences are paired on the same test images; where several show one digit or object, that is the unit; the seeds count too.",
+        *dict.fromkeys(note for record in records for note in record.dataset.notes),
+    ]
+
+
 def pair_runs(first: Iterable[Record], second: Iterable[Record], folder: Path) -> Pair | None:
     """Compare runs of the same seed under the same conditions: data, protocol, and the recipe but for what it has by network.
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from shortcaps.data import DatasetSpec, find_spec
 from shortcaps.errors import RunError
-from shortcaps.files import atomic_write, write_json
+from shortcaps.files import atomic_write, read_json, write_json
 from shortcaps.reproduce import published
 from shortcaps.reproduce.cells import Cell
 from shortcaps.runs.config import TrainConfig
@@ -149,7 +149,7 @@ NEEDED = (
 def record_of_run(cell: Cell, run: Path, command: str) -> Record:
     """From a finished run directory."""
     manifest = read_manifest(run)
-    result = json.loads((run / "result.json").read_text())
+    result = read_json(run / "result.json")
     test = result["test"]
     return Record(
         {
@@ -199,10 +199,10 @@ def read_records(folder: Path) -> list[Record]:
     records = []
     for file in sorted(folder.glob("*-seed*.json")):
         try:
-            record = Record(json.loads(file.read_text()))
+            record = Record(read_json(file))
             complete = set(NEEDED.split()) <= record.values.keys() and record.file_name == file.name
             complete = complete and 0 <= record.accuracy <= 1 and bool(record.repetition)
-        except (RunError, ValueError, KeyError, TypeError, AttributeError):
+        except (RunError, OSError, ValueError, KeyError, TypeError, AttributeError):
             complete = False
         if not complete:
             raise RunError(f"{file} is not a record of a run, or is damaged: move it away")
@@ -220,7 +220,8 @@ def differences(made: Manifest, asked: TrainConfig, flags: Iterable[str]) -> lis
     """
     before, now = asdict(made.recipe), asdict(asked.make_recipe())
     compared = [(name, before[name], now[name]) for name in now]
-    compared += [(name, made.train.get(name), asked.get(name)) for name in flags if name not in now]
+    # What was adapted to the number of images shows in the recipe that took effect.
+    compared += [(name, made.train.get(name), asked.get(name)) for name in flags if name not in (*now, "adapt")]
     return [f"{name} {old} instead of {new}" for name, old, new in compared if old != new]
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from shortcaps.data import DATASETS
+from shortcaps.errors import RunError
+from shortcaps.files import read_json
 from shortcaps.reproduce import published
 from shortcaps.reproduce.cells import Cell, columns
 from shortcaps.reproduce.pairs import Pair, pair_runs
@@ -32,7 +33,10 @@ def shortcut_sentences(records: Sequence[Record], folder: Path, table2: Path) ->
             if pairs:
                 yield _accuracy(network, dataset, pairs)
     if table2.is_file():
-        yield from _costs(json.loads(table2.read_text()))
+        try:
+            yield from _costs(read_json(table2))
+        except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError) as error:
+            raise RunError(f"{table2} is not a measurement of Table 2, or is damaged: move it away") from error
 
 
 def _pair(records: Sequence[Record], folder: Path, network: str, routing: str, dataset: str) -> Pair | None:
