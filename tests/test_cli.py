@@ -50,7 +50,7 @@ def test_what_the_package_logs_stands_beside_the_results(tmp_path: Path) -> None
     (tmp_path / "pets" / "cats" / "torn.png").write_bytes(b"not a picture")
     result = run("data", str(tmp_path / "pets"), "--skip-broken")
     (line,) = result.stderr.splitlines()
-    assert line.startswith(f"1 images of {tmp_path / 'pets'} were left out: ")
+    assert line.startswith(f"1 image of {tmp_path / 'pets'} (train) was left out: ")
     assert len(result.stdout.splitlines()) == 3
 
 

@@ -82,6 +82,37 @@ def test_a_class_folder_whose_name_is_not_utf_8_is_refused_at_the_start(tmp_path
         load_dataset(data, "train")
 
 
+def test_a_terminal_obeys_nothing_in_a_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a stranger's run or picture: a new title of the window, a cleared screen, a line that is read from right to left."""
+    shutil.copytree(OLD, tmp_path / "run")
+    config = read_manifest(OLD).to_json()
+    config["data"]["class_names"] = [f"{letter}\x1b[2J\u202ecba" for letter in "abc"]
+    (tmp_path / "run" / "config.json").write_text(json.dumps(config))
+    Image.new("L", (20, 20)).save(tmp_path / "a\x1b]0;owned\x07.png")
+    (tmp_path / "b\x9b2J.png").write_bytes(b"no picture")
+    monkeypatch.setattr(console, "_width", 200)
+    monkeypatch.setattr(console, "_height", 50)
+    monkeypatch.setattr(sys, "argv", ["shortcaps", "predict", str(tmp_path / "run"), str(tmp_path)])
+    with pytest.raises(SystemExit):
+        main()
+    printed = capsys.readouterr()
+    assert "\\x1b[2J\\u202ecba" in printed.out
+    assert "a\\x1b]0;owned\\x07.png" in printed.out
+    assert "b\\x9b2J.png: not an image" in printed.err
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", printed.out + printed.err)
+
+
+def test_a_class_whose_name_no_encoding_has_is_shown_with_an_escape(tmp_path: Path) -> None:
+    """JSON may hold half a character, and 0.1 wrote such names of folders."""
+    shutil.copytree(OLD, tmp_path / "run")
+    config = read_manifest(OLD).to_json()
+    config["data"]["class_names"] = ["a", "caf\udce9", "\ud800"]
+    (tmp_path / "run" / "config.json").write_text(json.dumps(config))
+    assert Predictor(tmp_path / "run").class_names == ("a", "caf\\udce9", "\\ud800")
+
+
 def test_a_picture_whose_name_is_not_utf_8_is_classified(tmp_path: Path) -> None:
     name = os.path.join(os.fsencode(tmp_path), b"caf\xe9.png")
     with open(name, "wb") as file:

@@ -52,6 +52,7 @@ def test_the_run_names_the_plugin_and_the_routing(run: tuple[Path, Path]) -> Non
     assert config["network"]["routing"] == "nearest"
 
 
+@pytest.mark.slow
 def test_every_command_takes_the_run_with_the_plugin(run: tuple[Path, Path], tmp_path: Path) -> None:
     plugin, path = run
     picture = next((path.parent / "pictures" / "test" / "disc").iterdir())
@@ -84,7 +85,7 @@ def test_a_network_is_used_without_the_plugin_that_only_trained_it(tmp_path: Pat
     plugin.write_text(PARTS)
     data, settings = pictures(tmp_path / "pictures", 8), settings_file(tmp_path)
     settings.write_text(settings.read_text().replace("epochs = 4\n", ""))
-    arguments = ("--data", data, "--config", settings, "--recipe", "brief", "--out", tmp_path / "run")
+    arguments = ("--data", data, "--config", settings, "--recipe", "brief", "--no-adapt", "--out", tmp_path / "run")
     assert "unknown recipe 'brief'" in finish(shortcaps("train", *arguments), expect=2)
     finish(shortcaps("train", "--plugin", plugin, *arguments))
     config = json.loads((tmp_path / "run" / "config.json").read_text())

@@ -123,6 +123,10 @@ def test_every_network_is_made_by_name() -> None:
 def test_a_setting_that_a_network_does_not_have_is_named() -> None:
     with pytest.raises(TypeError, match="the network baseline has no setting 'num_classes': did you mean classes\\?"):
         shortcaps.create_model("baseline", num_classes=10)
+    for name in shortcaps.list_models():
+        for foreign, own in (("num_classes", "classes"), ("in_channels", "channels"), ("img_size", "image_size")):
+            with pytest.raises(TypeError, match=f"has no setting '{foreign}': did you mean {own}\\?"):
+                shortcaps.create_model(name, **{foreign: 3})
     with pytest.raises(TypeError, match="the network cnn-23k has no setting 'routing'"):
         shortcaps.create_model("cnn-23k", routing="em")
 

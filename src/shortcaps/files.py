@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
+import io
 import json
 import math
 import os
+import stat
 import tempfile
 import time
 from collections.abc import Iterator
@@ -19,7 +22,8 @@ try:
 except ImportError:  # Windows, where a file that a process has open cannot be removed anyway
     fcntl = None  # type: ignore[assignment]
 
-_MAX_JSON_BYTES = 64 * 2**20
+_MAX_JSON_BYTES = 16 * 2**20
+_MAX_JSON_DEPTH = 50
 _SECONDS_BEFORE_REMOVAL = 60.0
 """Longer than a writer takes between creating a file and locking it, or between its last byte and giving the file its name."""
 _SECONDS_WITHOUT_LOCKS = 24 * 3600.0
@@ -50,6 +54,39 @@ def atomic_write(target: Path) -> Iterator[IO[bytes]]:
         with suppress(OSError):  # what went wrong first is the error to report
             Path(name).unlink(missing_ok=True)
         raise
+    _sync_folder(target.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Let the names in a folder survive a loss of power, as `fsync` does for what is in a file."""
+    if os.name != "posix":  # elsewhere a folder cannot be opened
+        return
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    except OSError as error:
+        # Some file systems have no such thing, and a folder may be for writing only: the file itself is there.
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EBADF):
+            raise
+
+
+def open_file(file: Path) -> io.BufferedReader:
+    """Open a file that belongs to a run, a record or the cache, for reading.
+
+    Raises:
+        OSError: It cannot be opened, or is a folder, a pipe or a device, which might keep its reader waiting for ever.
+    """
+    handle = os.open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file", str(file))
+        return os.fdopen(handle, "rb")
+    except BaseException:
+        os.close(handle)
+        raise
 
 
 def remove_leftovers(folder: Path, *, is_claimed: bool = False) -> None:
@@ -64,7 +101,7 @@ def remove_leftovers(folder: Path, *, is_claimed: bool = False) -> None:
     for part in folder.glob(".*.part"):
         with contextlib.suppress(OSError):
             idle = time.time() - part.stat().st_mtime
-            with part.open("rb") as file:
+            with open_file(part) as file:
                 is_abandoned = _try_lock(file.fileno())
             patience = _SECONDS_BEFORE_REMOVAL if is_abandoned else _SECONDS_WITHOUT_LOCKS
             if is_claimed or (is_abandoned is not False and idle > patience):
@@ -113,14 +150,30 @@ def read_json(file: Path) -> Any:
     """Read a JSON file.
 
     Raises:
+        OSError: It cannot be read.
         ValueError: It is not JSON (NaN and numbers beyond the range of a float are not), or far too large or too deeply nested.
     """
-    if file.stat().st_size > _MAX_JSON_BYTES:
-        raise ValueError(f"it has {file.stat().st_size:,} bytes, more than {_MAX_JSON_BYTES:,}")
+    with open_file(file) as stream:
+        data = stream.read(_MAX_JSON_BYTES + 1)
+    if len(data) > _MAX_JSON_BYTES:
+        raise ValueError(f"it has more than {_MAX_JSON_BYTES:,} bytes")
     try:
-        return json.loads(file.read_text("utf-8"), parse_constant=_refuse, parse_float=_finite_float)
+        content = json.loads(data.decode("utf-8"), parse_constant=_refuse, parse_float=_finite_float)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
+    _check_depth(content)
+    return content
+
+
+def _check_depth(content: Any) -> None:
+    """Raise ValueError for what a parser can read, and everything that goes through it step by step cannot."""
+    level = [content]
+    for _ in range(_MAX_JSON_DEPTH):
+        containers = [value for value in level if isinstance(value, dict | list)]
+        level = [inner for value in containers for inner in (value.values() if isinstance(value, dict) else value)]
+        if not level:
+            return
+    raise ValueError("it is nested too deeply")
 
 
 def _refuse(word: str) -> None:
@@ -136,5 +189,5 @@ def _finite_float(digits: str) -> float:
 
 def sha256_of(file: Path) -> str:
     """The SHA-256 of a file's contents, in hexadecimal."""
-    with file.open("rb") as stream:
+    with open_file(file) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

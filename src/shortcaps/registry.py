@@ -10,11 +10,12 @@ import difflib
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 from shortcaps.plugins import current_plugin, load_installed_plugins
 
 Part = TypeVar("Part")
+Definition = TypeVar("Definition")
 
 
 class Registry(Mapping[str, Part], Generic[Part]):
@@ -55,6 +56,15 @@ class Registry(Mapping[str, Part], Generic[Part]):
         self._parts[name], self._places[name] = part, place
         self._plugins[name] = current_plugin()
         return part
+
+    def decorator(self, name: str) -> Callable[[Definition], Definition]:
+        """A decorator that registers what it is put on under a name, and leaves it as it is."""
+
+        def decorate(definition: Definition) -> Definition:
+            self.register(name, cast("Part", definition))
+            return definition
+
+        return decorate
 
     def __getitem__(self, name: str) -> Part:
         """The part of that name; otherwise a KeyError whose message lists the known names and the closest one."""

@@ -15,8 +15,8 @@ from pydantic.dataclasses import dataclass
 from shortcaps.errors import RunError
 
 T = TypeVar("T")
-_STRICT = pydantic.ConfigDict(strict=True, extra="forbid")
-"""No conversion between strings, numbers and booleans; an unknown setting is an error."""
+_STRICT = pydantic.ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+"""No conversion between strings, numbers and booleans; an unknown setting is an error, and so is a number that is none."""
 
 
 @dataclass_transform(frozen_default=True)
@@ -58,8 +58,10 @@ def read_toml(file: Path) -> dict[str, Any]:
         raise RunError(f"{file} does not exist") from error
     except OSError as error:
         raise RunError(f"{file} cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise RunError(f"{file} is not a TOML file: {error}") from error
+    # Besides its own error tomllib raises those of what it comes upon: bytes that are no UTF-8, numbers of thousands of digits.
+    except (ValueError, RecursionError) as error:
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
+        raise RunError(f"{file} is not a TOML file: {reason}") from error
     return {name.replace("-", "_"): value for name, value in values.items()}
 
 

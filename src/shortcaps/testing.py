@@ -251,9 +251,10 @@ def check_routing(routing: Routing) -> dict[str, bool]:
     Raises:
         LawBroken: It breaks a law that every routing should obey.
 
-    >>> from shortcaps import Fuzzy
-    >>> all(check_routing(Fuzzy()).values())
-    True
+    Examples:
+        >>> from shortcaps import Fuzzy
+        >>> all(check_routing(Fuzzy()).values())
+        True
     """
     for check in LAWS.values():
         check(routing)

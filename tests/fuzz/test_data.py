@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
+import gzip
 import io
+import tarfile
 import tempfile
 from pathlib import Path
 
 import numpy as np
+import pytest
 from PIL import Image
 
-from shortcaps.data import affnist
+from shortcaps.data import affnist, fetch
 from shortcaps.data.cifar10 import RECORD, parse_records
-from shortcaps.data.decode import decode_image, reading, resized
+from shortcaps.data.decode import FITS, decode_image, fitted, reading
+from shortcaps.data.fetch import SourceFailed
 from shortcaps.data.idx import parse_idx
 from shortcaps.data.norb import parse_matrix, read_norb_files
+from shortcaps.data.own.arrow import list_arrow
+from shortcaps.data.own.table import list_table
 from shortcaps.errors import DataError
 from tests.data.fakes import idx_bytes
 from tests.data.test_bounds import affnist_zip
 from tests.data.test_norb import matrix_bytes
+from tests.data.test_tables import DATASETS
 from tests.fuzz.support import damaged, fuzz, refused_in_one_line
 
 
@@ -103,4 +111,40 @@ def test_pictures(data: bytes) -> None:
         with refused_in_one_line(DataError):
             picture = decode_image(io.BytesIO(data), colour=colour, max_pixels=10**6)
             with reading():
-                assert resized(picture, (5, 6)).shape == (3 if colour else 1, 5, 6)
+                for fit in FITS:
+                    assert fitted(picture, (5, 6), fit).shape == (3 if colour else 1, 5, 6)
+
+
+def _archive() -> bytes:
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w:gz") as archive:
+        for name in ("x/other", "x/file"):
+            entry = tarfile.TarInfo(name)
+            entry.size = 700
+            archive.addfile(entry, io.BytesIO(bytes(range(100)) * 7))
+    return stream.getvalue()
+
+
+@fuzz(damaged(_archive(), gzip.decompress(_archive())))
+def test_tar_archives(data: bytes) -> None:
+    with contextlib.suppress(SourceFailed):
+        assert len(fetch._member(data, "x/file", "archive", 1_000)) <= 1_000
+
+
+@fuzz(damaged(b"path,label,split\na.png,cat,train\nb.png,dog,test\n", b"file;class\na;1\nb;2\n"))
+def test_tables(data: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder, refused_in_one_line(DataError):
+        (Path(folder) / "labels.csv").write_bytes(data)
+        assert len(list_table(Path(folder) / "labels.csv", None).class_names) > 1
+
+
+@fuzz(damaged((DATASETS / "single" / "data-00000-of-00001.arrow").read_bytes()))
+def test_arrow_files(data: bytes) -> None:
+    pytest.importorskip("pyarrow")
+    with tempfile.TemporaryDirectory() as folder, refused_in_one_line(DataError):
+        (Path(folder) / "state.json").write_text('{"_data_files": [{"filename": "data.arrow"}]}')
+        (Path(folder) / "data.arrow").write_bytes(data)
+        listing = list_arrow(Path(folder), None)
+        for number in range(len(listing.pictures)):
+            with contextlib.suppress(DataError, OSError):
+                listing.pictures.sha256(number)

@@ -62,15 +62,42 @@ KINDS = st.one_of(
 
 @fuzz(st.tuples(KINDS, damaged(FORM)))
 def test_forms(form: tuple[str, bytes]) -> None:
-    from shortcaps.serve.upload import Refused, _from_form
+    from shortcaps.serve.form import FormError, find_files
 
-    with contextlib.suppress(Refused):
-        assert isinstance(_from_form(*form), bytes)
+    with contextlib.suppress(FormError):
+        assert all(isinstance(content, bytes) for content in find_files(*form, b"image"))
 
 
-@fuzz(damaged(json.dumps({"image": "data:image/png;base64,aGVsbG8=", "x": [1, {"y": None}]}).encode()))
+@fuzz(
+    damaged(
+        json.dumps({"image": "data:image/png;base64,aGVsbG8=", "x": [1, {"y": None}]}).encode(),
+        json.dumps({"images": ["aGVsbG8=", "data:image/png;base64,aGVsbG8="]}).encode(),
+    )
+)
 def test_json_uploads(body: bytes) -> None:
-    from shortcaps.serve.upload import Refused, _from_json
+    from shortcaps.serve.upload import FIELD, Refused, _decoded, _json_field, _json_pictures
 
     with contextlib.suppress(Refused):
-        assert isinstance(_from_json(body), bytes)
+        assert isinstance(_decoded(_json_field(body, FIELD), FIELD), bytes)
+    with contextlib.suppress(Refused):
+        assert all(isinstance(picture, bytes) for picture in _json_pictures(body, 4))
+
+
+REQUEST = b"POST /predict HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello"
+CHUNKED = b"POST /predict HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5;a=b\r\nhello\r\n0\r\nX: y\r\n\r\n"
+
+
+@fuzz(st.tuples(damaged(REQUEST, CHUNKED, REQUEST + CHUNKED), st.integers(1, 200)))
+def test_requests(sent: tuple[bytes, int]) -> None:
+    """A request comes out whole however it arrives, or is refused; nothing else happens."""
+    import h11
+
+    from shortcaps.serve.connection import LimitedConnection
+
+    data, size = sent
+    connection = LimitedConnection(16_384)
+    with contextlib.suppress(h11.RemoteProtocolError):
+        for start in range(0, len(data), size):
+            connection.receive_data(data[start : start + size])
+            while connection.next_event() not in (h11.NEED_DATA, h11.PAUSED):
+                pass

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import io
 import logging
+import re
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Annotated, cast
+from typing import Annotated, Any, cast
 
 import torch
 import typer
 from rich.console import Console
 from rich.markup import escape
+from rich.text import Text
 
 import shortcaps
 from shortcaps.environment import best_device, is_first_process
 from shortcaps.errors import DataError, RunError, RunFault
 from shortcaps.files import to_json
+from shortcaps.progress import SECONDS_BETWEEN_LINES
+from shortcaps.startup import choices_made
 
 app = typer.Typer(
     name="shortcaps",
@@ -27,9 +32,21 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
-# Names of files and classes are shown as they are: `[a]` is no style, and `:car:` no picture.
-console = Console(markup=False, emoji=False)
-errors = Console(stderr=True, markup=False, emoji=False)
+_OBEYED = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""What a terminal obeys instead of showing it, but for tabs and line ends: control characters, and changes of direction."""
+
+
+class _PlainConsole(Console):
+    """Shows names of files and classes as they are, and obeys nothing in them: they may be those of a stranger's run."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """As rich's, with an escape for each character that a terminal would obey."""
+        return super().render_str(_OBEYED.sub(lambda found: ascii(found[0])[1:-1], text), **options)
+
+
+# `[a]` is no style, and `:car:` no picture.
+console = _PlainConsole(markup=False, emoji=False)
+errors = _PlainConsole(stderr=True, markup=False, emoji=False)
 # Typer exports only this one of click's usage errors; its base class is that of the others, in every version of typer.
 _UsageError = cast(type[typer.BadParameter], typer.BadParameter.__bases__[0])
 
@@ -90,7 +107,12 @@ def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
-) -> None: ...
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say how the processor is used, and why.")] = False,
+) -> None:
+    if verbose:
+        for choice in choices_made():
+            note(str(choice))
+        note(f"PyTorch uses {torch.get_num_threads()} threads")
 
 
 def note(message: str) -> None:
@@ -100,7 +122,18 @@ def note(message: str) -> None:
 
 @contextmanager
 def status() -> Iterator[Callable[[str], None]]:
-    """A line on a terminal that says what is being done; gives the function that changes it."""
+    """A line on a terminal that says what is being done; gives the function that changes it. Elsewhere, a note every half minute."""
+    if not errors.is_terminal:
+        spoken = time.monotonic()
+
+        def say(message: str) -> None:
+            nonlocal spoken
+            if time.monotonic() - spoken >= SECONDS_BETWEEN_LINES:
+                spoken = time.monotonic()
+                note(message)
+
+        yield say
+        return
     with errors.status("starting") as shown:
         yield lambda message: shown.update(escape(message))
 

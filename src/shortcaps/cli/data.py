@@ -54,7 +54,8 @@ _NAMES_HELP = "\n".join(
     help=f"""Fetch and verify a data set, or show some of its images.
 
 {_NAMES_HELP}
-- or the path of a **folder** of your own, with `train/`, `val/` and `test/`, or with one folder for each class
+- or the path of images of your own: a **folder** with `train/`, `val/` and `test/`, or with one folder for each class; a **CSV file** of
+  paths and labels; a folder that Hugging Face's `datasets` has written (docs/own-images.md)
 
 Files are kept in a cache folder; the environment variable SHORTCAPS_CACHE moves it.
 
@@ -64,15 +65,36 @@ Examples:
 
     shortcaps data show affnist --out affnist.png
 
+    shortcaps data show photos/ --colour --augmented --augment photos
+
+    shortcaps data labels.csv --group-by patient --skip-broken
+
     shortcaps data smallnorb --folder ~/Downloads/norb
 """,
 )
-@takes_settings(("protocol", "folder", "image_size", "colour", "skip_broken", "camera"))
+@takes_settings(
+    (
+        "protocol",
+        "folder",
+        "image_size",
+        "colour",
+        "fit",
+        "skip_broken",
+        "group_by",
+        "image_memory",
+        "camera",
+        "augment",
+    )
+)
 def data(
     words: Annotated[
         list[str], typer.Argument(metavar="[show] NAME", help="A data set; with `show`, a contact sheet of it.")
     ],
     out: Annotated[Path | None, typer.Option(help="File for the contact sheet. [default: NAME-sheet.png]")] = None,
+    augmented: Annotated[
+        bool,
+        typer.Option("--augmented", help="With `show`: training images, each beside what augmentation makes of it."),
+    ] = False,
     plugin: PLUGIN = None,
     *,
     settings: dict[str, Any],
@@ -83,6 +105,11 @@ def data(
     if len(names) != 1:
         raise DataError(
             f"give one data set, not {len(names) or 'none'}, e.g. `shortcaps data {'show ' if show else ''}mnist`"
+        )
+    augment = settings.pop("augment", None)
+    if (augmented or augment is not None) and not show:
+        raise DataError(
+            f"--augmented and --augment are for a contact sheet: `shortcaps data show {names[0]} --augmented`"
         )
     chosen = DataConfig(names[0], **settings)
     with _rendering_bar() as progress:
@@ -97,10 +124,14 @@ def data(
             highlight=False,
         )
     if show:
-        from shortcaps.data.sheet import contact_sheet
+        from shortcaps.data.sheet import augmented_sheet, contact_sheet
 
         target = out or Path(f"{parts[0].name.strip('/').replace('/', '-')}-sheet.png")
-        contact_sheet([parts[0], parts[2]], target)
+        if augmented or augment is not None:
+            training = parts[0]
+            augmented_sheet(training, training.augmented_by(augment) if augment else training.augment, target)
+        else:
+            contact_sheet([parts[0], parts[2]], target)
         console.print(f"contact sheet: {target}", highlight=False)
     elif names[0] in DATASETS:
         console.print(f"ready in {cache_folder()}", highlight=False)

@@ -27,7 +27,9 @@ Examples:
     shortcaps evaluate runs/affnist-baseline-fuzzy --data affnist --json
 """,
 )
-@takes_settings(("folder", "image_size", "colour", "skip_broken", "camera"), default="the run's")
+@takes_settings(
+    ("folder", "image_size", "colour", "fit", "skip_broken", "group_by", "image_memory", "camera"), default="the run's"
+)
 def evaluate_command(
     run: Annotated[
         Path, typer.Argument(metavar="RUN", help="A run directory, or a pretrained network: mnist-baseline-fuzzy.")
@@ -50,23 +52,24 @@ def evaluate_command(
     """Run `shortcaps evaluate`."""
     from rich.table import Table
 
-    from shortcaps.inference.evaluate import evaluate, percent
+    from shortcaps.inference.evaluate import describe_top_k, evaluate, percent
     from shortcaps.pretrained import find_run
     from shortcaps.runs.directory import read_manifest
+    from shortcaps.runs.located import locate_data
 
     manifest = read_manifest(find_run(run))
-    trained = manifest.train.data
-    name = data or trained.name
+    trained = locate_data(manifest, data)
+    name = trained.name
     flags = settings | ({} if viewpoints is None else {"viewpoints": viewpoints})
     # Images are shown to the network as in training, as far as the other data set has the same options.
-    is_own = name == trained.name
+    is_own = data is None or (manifest.was_trained_here and data == manifest.train.data.name)
     known = (*find_spec(name).options, "folder") if is_own else find_spec(name).options
     options = {option: value for option, value in trained.load_options.items() if option in known} | flags
     model = load(run)
     images = load_dataset(name, split, protocol or trained.protocol, **options)
     if is_own and protocol in (None, trained.protocol) and not flags and trained.max_images is None:
         before = manifest.data.fingerprints.get(split)  # runs of 0.1 may have none
-        if before not in (None, images.fingerprint()):
+        if before is not None and not images.has_fingerprint(before):
             note(
                 f"the {split} images of {name} have changed since this network was trained: if pictures were moved there from "
                 "another split, it may have been trained on some of them"
@@ -90,12 +93,14 @@ def evaluate_command(
     console.print(
         f"accuracy {found.accuracy:.2%} (95 % interval {low:.2%} to {high:.2%})", highlight=False, style="bold"
     )
-    console.print(f"expected calibration error {found.calibration_error:.3f}", highlight=False)
-    table = Table("class", "images", "right", "most often taken for", box=None, header_style="dim")
+    others = [f"macro F1 {found.macro_f1:.2%}", describe_top_k(found.top_k)]
+    others.append(f"expected calibration error {found.calibration_error:.3f}")
+    console.print(", ".join(filter(None, others)), highlight=False)
+    table = Table("class", "images", "right", "F1", "most often taken for", box=None, header_style="dim")
     for number, class_name in enumerate(found.class_names):
         row = found.confusion[number].clone()
         count = int(row.sum())
         row[number] = 0
         other = f"{found.class_names[int(row.argmax())]} ({int(row.max())})" if int(row.max()) else ""
-        table.add_row(class_name, f"{count:,}", percent(found.per_class[number]), other)
+        table.add_row(class_name, f"{count:,}", percent(found.per_class[number]), percent(found.f1[number]), other)
     console.print(table)

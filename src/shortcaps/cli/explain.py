@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from shortcaps.cli.app import app, console, note, print_json
-from shortcaps.cli.shared import INVERT, PLUGIN, RUN, data_of_run
+from shortcaps.cli.shared import DATA, INVERT, PLUGIN, RUN, data_of_run
 from shortcaps.errors import RunError
 
 
@@ -18,7 +18,8 @@ from shortcaps.errors import RunError
 
 They show where the winning class takes its votes from, for each shortcut, channel and pass; the class poses; how probability and
 pose change as the picture is shifted, rotated, scaled and sheared; and an equivariance score: how much of the effect of such a
-transformation on the poses is one linear map, the same for all images.
+transformation on the poses is one linear map, the same for all images. A network without pose capsules shows only what
+transformations do to its probabilities.
 
 Examples:
 
@@ -40,15 +41,17 @@ def explain_command(
     score_images: Annotated[
         int, typer.Option(help="Test images for the equivariance score; 0 to skip it.", min=0)
     ] = 400,
+    data: DATA = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
     plugin: PLUGIN = None,
 ) -> None:
     """Run `shortcaps explain`."""
     from shortcaps.data import sample_images
     from shortcaps.errors import DataError
-    from shortcaps.inference.explain import equivariance_score
+    from shortcaps.inference.explain import equivariance_score, images_needed
     from shortcaps.inference.explain.page import explain, write_explanation
     from shortcaps.inference.predict import Predictor
+    from shortcaps.models import CapsuleNetwork
 
     predictor = Predictor(run)
     if not picture.is_file():
@@ -60,23 +63,32 @@ def explain_command(
     names = predictor.class_names
     if class_name is not None and class_name not in names:
         raise RunError(f"unknown class {class_name!r}: this network knows {', '.join(names)}")
-    score = None
-    if score_images:
+    network, score = predictor.network, None
+    if not isinstance(network, CapsuleNetwork):
+        note(
+            f"{run} holds a {network.title}, which has no pose capsules: no routing maps, no poses and no equivariance score, "
+            "only what transformations do"
+        )
+    elif score_images:
         try:
-            images = sample_images(data_of_run(predictor.manifest.train, "test"), max(4, score_images))
-            score = equivariance_score(predictor.model, images)
+            needed = images_needed(network)
+            if score_images < needed:
+                raise DataError(f"--score-images {score_images} is too few: give at least {needed}, or 0 to skip it")
+            images = sample_images(data_of_run(predictor.manifest, "test", data), score_images)
+            score = equivariance_score(network, images)
         except (DataError, ValueError) as reason:  # no test images, or too few
             note(f"no equivariance score: {reason}")
     number = None if class_name is None else names.index(class_name)
-    explanation = explain(predictor.model, image, class_number=number, score=score)
+    explanation = explain(network, image, class_number=number, score=score)
     target = out or Path(f"explained-{picture.stem}")
     page = write_explanation(explanation, target, f"{picture.name}: {names[explanation.winner]}")
     if as_json:
+        poses = explanation.found.poses
         figures: dict[str, Any] = {
             "picture": str(picture),
             "class": names[explanation.winner],
             "probabilities": dict(zip(names, explanation.found.probabilities[0].tolist(), strict=True)),
-            "pose": explanation.found.poses[0, explanation.winner].tolist(),
+            "pose": None if poses is None else poses[0, explanation.winner].tolist(),
             "page": str(page),
         }
         if score is not None:

@@ -6,14 +6,17 @@ import csv
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from shortcaps.cli.app import app, console, print_error, print_json
 from shortcaps.cli.shared import INVERT, PLUGIN, RUN
 from shortcaps.environment import best_device
-from shortcaps.errors import RunError
+from shortcaps.errors import DataError, RunError
+
+if TYPE_CHECKING:
+    from shortcaps.inference.predict import Prediction
 
 
 @app.command(
@@ -21,14 +24,14 @@ from shortcaps.errors import RunError
     help="""Classify pictures: files, folders, patterns, or - for standard input.
 
 Pictures may have any size and colour. They are resized as in training; for a network trained on digits, black on white is
-recognised, and the digit is cropped and centred as in MNIST. A picture that cannot be read is reported, the others are
-classified, and the exit code is 1.
+recognised, and the digit is cropped and centred as in MNIST. A picture that cannot be read or is not there is reported, the
+others are classified, and the exit code is 1.
 
 Examples:
 
     shortcaps predict mnist-baseline-fuzzy digit.png
 
-    shortcaps predict runs/photos-baseline-fuzzy scans/ 'more/*.jpg' --csv > answers.csv
+    shortcaps predict runs/photos-compact-23k-fuzzy scans/ 'more/*.jpg' --csv > answers.csv
 
     cat digit.png | shortcaps predict mnist-baseline-fuzzy - --json
 """,
@@ -43,18 +46,21 @@ def predict_command(
     plugin: PLUGIN = None,
 ) -> None:
     """Run `shortcaps predict`."""
-    from shortcaps.inference.predict import Predictor, find_pictures
+    from shortcaps.inference.predict import Prediction, Predictor, find_pictures
 
     if as_json and as_csv:
         raise RunError("--json and --csv cannot be combined: choose one")
     predictor = Predictor(run, best_device())
 
-    def sources() -> Iterator[Path | tuple[str, bytes]]:
+    def sources() -> Iterator[Path | tuple[str, bytes] | Prediction]:
         for word in pictures:
             if word == "-":
                 yield "standard input", sys.stdin.buffer.read()
             else:
-                yield from find_pictures([word])
+                try:
+                    yield from find_pictures([word])
+                except DataError as reason:
+                    yield Prediction(word, {}, str(reason).removeprefix(f"{word} "))
 
     found = list(predictor.predict(list(sources()), invert=invert, batch_size=batch_size))
     for prediction in found:

@@ -134,6 +134,44 @@ def compact_command(
         update_page(readme, "compact", compact_lines(compare(read_records(out), out)))
 
 
+@reproduce.command(
+    "ablations",
+    help="""What each part of compact-23k is worth: no routing, other routings, iterations, poses, taps, readout.
+
+Every variant differs from the network in one thing. A cell is called NETWORK/DATASET or NETWORK/ROUTING/DATASET. Every finished cell leaves a
+record and its answers to the test images; table, plot and report are written from these alone. Repeat the command to continue.
+
+Examples:
+
+    shortcaps reproduce ablations --epochs 4
+
+    shortcaps reproduce ablations --epochs 4 --cells 'compact-23k/fashion-mnist,compact-23k-equal-shares/fashion-mnist'
+
+    shortcaps reproduce ablations --report-only
+""",
+)
+@takes_settings(("protocol", "epochs", "max_images"))
+def ablations_command(
+    cells: Annotated[str | None, typer.Option(help="Names or patterns, separated by commas. [default: all]")] = None,
+    seeds: Seeds = 3,
+    devices: Devices = 1,
+    out: Out = Path("results/ablations"),
+    runs: Runs = Path("runs/ablations"),
+    report_only: ReportOnly = False,
+    as_json: RecordsAsJson = False,
+    *,
+    settings: dict[str, Any],
+) -> None:
+    """Run `shortcaps reproduce ablations`."""
+    from shortcaps.reproduce.ablations import ablation_cells, write_ablations
+    from shortcaps.reproduce.cells import choose_cells
+    from shortcaps.reproduce.grid import plan_jobs
+
+    chosen = ablation_cells() if cells is None else choose_cells(cells, ablation_cells())
+    jobs = [] if report_only else plan_jobs(chosen, runs, seeds=seeds, **settings)
+    _run_and_report(jobs, out, devices, write_ablations, as_json)
+
+
 def _run_and_report(
     jobs: Sequence[Job],
     out: Path,
@@ -146,6 +184,10 @@ def _run_and_report(
     from shortcaps.reproduce.records import read_records
 
     check_devices(devices)
+    if not jobs and not read_records(out):
+        raise RunError(
+            f"{out} has no records to report on: train some cells first, or call this from a clone, which has them in results/"
+        )
     out.mkdir(parents=True, exist_ok=True)
     outcome = None
     if jobs:

@@ -15,7 +15,7 @@ import typer
 from shortcaps.cli.app import app, console
 from shortcaps.cli.shared import PLUGIN, RUN
 from shortcaps.errors import RunError
-from shortcaps.serve.limits import Limits
+from shortcaps.serve.limits import WAITING_CONNECTIONS, Limits
 
 
 @app.command(
@@ -29,7 +29,7 @@ Examples:
 
     shortcaps serve mnist-baseline-fuzzy
 
-    shortcaps serve runs/photos-baseline-fuzzy --port 9000 --host 0.0.0.0 --token-file token --allow-host example.org
+    shortcaps serve runs/photos-compact-23k-fuzzy --port 9000 --host 0.0.0.0 --token-file token --allow-host example.org
 """,
 )
 def serve_command(
@@ -83,7 +83,8 @@ def _listening(host: str, port: int) -> Iterator[socket.socket]:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((host, port))
-            listener.listen(2048)  # who connects at once, before the application is up, waits instead of being refused
+            # Who connects at once, before the application is up, waits instead of being refused.
+            listener.listen(WAITING_CONNECTIONS)
         except OSError as error:
             raise RunError(
                 f"cannot listen on {host}:{port} ({error.strerror}): choose another --host or --port"

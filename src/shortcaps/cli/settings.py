@@ -11,8 +11,13 @@ import typer
 
 from shortcaps.runs.config import FLAGS, SECTIONS, Flag
 
-_PAIRS = {"shortcut": "--shortcut/--no-shortcut", "colour": "--colour/--grey"}
-"""Spellings of flags whose opposite is not `--no-…`, or which are on by default."""
+_SPELLINGS = {"shortcut": "--shortcut/--no-shortcut", "colour": "--colour/--grey", "start": "--from"}
+"""Of flags whose opposite is not `--no-…`, or which are on by default, and of a setting whose name would be a word of Python."""
+
+
+def spelling(name: str) -> str:
+    """How a setting is spelled on the command line, e.g. `--image-size`."""
+    return _SPELLINGS.get(name, f"--{name.replace('_', '-')}").partition("/")[0]
 
 
 def takes_settings(
@@ -54,7 +59,7 @@ def _option(name: str, default: str | None) -> Any:
     flag = FLAGS[name]
     kind = _type_of(flag)
     spelled = name.replace("_", "-")
-    words = [_PAIRS.get(name, f"--{spelled}/--no-{spelled}" if kind is bool else f"--{spelled}")]
+    words = [_SPELLINGS.get(name, f"--{spelled}/--no-{spelled}" if kind is bool else f"--{spelled}")]
     own = flag.field.default
     shown = (
         default if default is not None else None if own is None or own is False else "on" if own is True else str(own)

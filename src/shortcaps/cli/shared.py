@@ -10,7 +10,7 @@ from shortcaps.plugins import load_plugin
 
 if TYPE_CHECKING:
     from shortcaps.data import Dataset
-    from shortcaps.runs.config import TrainConfig
+    from shortcaps.runs.manifest import Manifest
 
 RUN = Annotated[
     str, typer.Argument(metavar="RUN", help="A run directory, or a pretrained network: mnist-baseline-fuzzy.")
@@ -43,8 +43,25 @@ PLUGIN = Annotated[
 ]
 
 
-def data_of_run(trained: TrainConfig, split: str) -> Dataset:
-    """Load a split of the data that a run was trained on."""
-    from shortcaps.data import load_dataset
+DATA = Annotated[
+    str | None,
+    typer.Option("--data", help="Where the data of the run is now. [default: where it was]", show_default=False),
+]
 
-    return load_dataset(trained.data.name, split, trained.data.protocol, **trained.data.load_options)
+
+def data_of_run(manifest: Manifest, split: str, data: str | None = None) -> Dataset:
+    """Load a split of the data that a run was trained on.
+
+    Args:
+        manifest: Of the run.
+        split: `train`, `validation` or `test`.
+        data: Where the data is now, if the user says so.
+
+    Raises:
+        DataError: It is nowhere, or cannot be read.
+    """
+    from shortcaps.data import load_dataset
+    from shortcaps.runs.located import locate_data
+
+    found = locate_data(manifest, data)
+    return load_dataset(found.name, split, found.protocol, **found.load_options)

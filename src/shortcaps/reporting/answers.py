@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from shortcaps.errors import RunError
-from shortcaps.files import atomic_write
+from shortcaps.files import atomic_write, open_file
 
 _MAX_BYTES = 2**30
 """Of one array, unpacked: answers to some hundred million images."""
@@ -58,7 +58,7 @@ class StoredAnswers:
         """
         try:
             # Of a file that it opened itself and cannot read, NumPy leaves the descriptor to the garbage collector.
-            with file.open("rb") as stream, zipfile.ZipFile(stream) as archive:
+            with open_file(file) as stream, zipfile.ZipFile(stream) as archive:
                 for member in archive.infolist():
                     if member.file_size > _MAX_BYTES:
                         raise ValueError(f"{member.filename} has {member.file_size:,} bytes, more than {_MAX_BYTES:,}")

@@ -66,6 +66,16 @@ class PairedDifference:
         low, high = self.interval
         return "ahead" if low > 0 else "behind" if high < 0 else "not told apart"
 
+    @property
+    def relation(self) -> str:
+        """The verdict before the name of the other network: `ahead of`, `behind`, `not told apart from`."""
+        return relation(self.verdict)
+
+
+def relation(verdict: str) -> str:
+    """A verdict before the name of the other network: `ahead of`, `behind`, `not told apart from`."""
+    return {"ahead": "ahead of", "not told apart": "not told apart from"}.get(verdict, verdict)
+
 
 def paired_difference(first: Answers, second: Answers) -> PairedDifference:
     """How far the first network is ahead of the second.
