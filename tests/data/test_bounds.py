@@ -65,7 +65,7 @@ def test_a_mirror_that_drips_gives_way(first: bytes, monkeypatch: pytest.MonkeyP
     begun = time.monotonic()
     with dripping(first) as address, pytest.raises(SourceFailed, match=r"is too slow: \d+ bytes in 0.3 seconds"):
         Mirror(address).read(WantedFile("file"))
-    assert time.monotonic() - begun < 3
+    assert time.monotonic() - begun < 20
 
 
 def test_a_download_has_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import select
 import socket
 import struct
@@ -33,6 +34,8 @@ LIMITS = Limits(
     idle_seconds=2,
     drain_seconds=2,
 )
+PATIENCE = 20
+"""Seconds after which something that has to happen is taken not to happen: far more than the limits, since a machine may be busy."""
 GET = b"GET /healthz HTTP/1.1\r\nHost: localhost:%d\r\n\r\n"
 
 
@@ -57,8 +60,26 @@ def port() -> Iterator[int]:
 @contextmanager
 def connected(port: int, source: str = "127.0.0.9") -> Iterator[socket.socket]:
     """A connection of a client with an address of its own, so that its misdeeds are not held against the others."""
-    with socket.create_connection(("127.0.0.1", port), timeout=8, source_address=(source, 0)) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=2 * PATIENCE, source_address=(source, 0)) as connection:
         yield connection
+
+
+def is_welcome(connection: socket.socket, port: int) -> bool:
+    """Whether a request is answered; the answer is read to its end, in however many pieces it comes."""
+    connection.sendall(GET % port)
+    head, body = b"", b""
+    while b"\r\n\r\n" not in head:
+        part = connection.recv(65536)
+        assert part, "the server closed in the middle of its answer"
+        head += part
+    head, _, body = head.partition(b"\r\n\r\n")
+    length = re.search(rb"content-length: (\d+)", head, re.IGNORECASE)
+    assert length, "an answer says how long it is"
+    while len(body) < int(length[1]):
+        part = connection.recv(65536)
+        assert part, "the server closed in the middle of its answer"
+        body += part
+    return head.startswith(b"HTTP/1.1 200")
 
 
 def rest_of(connection: socket.socket) -> bytes:
@@ -78,7 +99,7 @@ def problem(answer: bytes) -> tuple[int, str]:
 
 
 def good(port: int, **options: Any) -> httpx.Response:
-    return httpx.post(f"http://127.0.0.1:{port}/predict", files={"image": ("one.png", one())}, timeout=10, **options)
+    return httpx.post(f"http://127.0.0.1:{port}/predict", files={"image": ("one.png", one())}, timeout=PATIENCE, **options)
 
 
 def count(port: int, reason: str) -> int:
@@ -93,12 +114,11 @@ def test_a_head_that_is_never_finished_is_cut_off(port: int, drip: bool, first: 
     before = count(port, "head_time")
     with connected(port) as connection:
         if not first:
-            connection.sendall(GET % port)
-            assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+            assert is_welcome(connection, port)
         connection.sendall(b"GET / HTTP/1.1\r\n")
         started = time.monotonic()
         while not select.select([connection], [], [], 0.1)[0]:
-            assert time.monotonic() - started < 3
+            assert time.monotonic() - started < PATIENCE
             if drip:
                 connection.sendall(b"X")
         assert problem(rest_of(connection)) == (408, "the head of the request took more than 0.6 seconds")
@@ -107,18 +127,17 @@ def test_a_head_that_is_never_finished_is_cut_off(port: int, drip: bool, first: 
 
 def test_who_has_nothing_more_to_ask_is_let_go(port: int) -> None:
     with connected(port) as connection:
-        connection.sendall(GET % port)
-        assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+        assert is_welcome(connection, port)
         started = time.monotonic()
         assert rest_of(connection) == b""
-        assert 1 < time.monotonic() - started < 4
+        assert 1 < time.monotonic() - started < PATIENCE
 
 
 def test_silence_is_cut_off(port: int) -> None:
     with connected(port) as connection:
         started = time.monotonic()
         assert problem(rest_of(connection))[0] == 408
-        assert time.monotonic() - started < 3
+        assert time.monotonic() - started < PATIENCE
 
 
 @pytest.mark.parametrize("piece", [1_000, 200_000], ids=["little by little", "at once"])
@@ -183,7 +202,7 @@ def test_a_body_that_never_ends_is_cut_off(port: int, path: str) -> None:
         started = time.monotonic()
         answer = b""
         try:
-            while time.monotonic() - started < 8:
+            while time.monotonic() - started < 2 * PATIENCE:
                 connection.sendall(b"x")
                 if select.select([connection], [], [], 0.1)[0]:
                     if not (part := connection.recv(65536)):
@@ -191,7 +210,7 @@ def test_a_body_that_never_ends_is_cut_off(port: int, path: str) -> None:
                     answer += part
         except ConnectionError:
             pass
-        assert time.monotonic() - started < 4
+        assert time.monotonic() - started < PATIENCE
         assert problem(answer)[0] == (408 if path == "/predict" else 405)
 
 
@@ -215,7 +234,7 @@ def test_who_pipelines_and_never_reads_shuts_nobody_out(port: int) -> None:
         pending = dict.fromkeys(greedy, b"")
         started = time.monotonic()
         answers: list[int] = []
-        while time.monotonic() - started < 10 and count(port, "send_time") < before + len(greedy):
+        while time.monotonic() - started < PATIENCE and count(port, "send_time") < before + len(greedy):
             for connection in greedy:
                 try:
                     for _ in range(200):
@@ -239,8 +258,7 @@ def test_one_address_has_so_many_connections_and_no_more(port: int) -> None:
         held[0].close()
         time.sleep(0.1)
         with connected(port, "127.0.0.7") as welcome:
-            welcome.sendall(GET % port)
-            assert welcome.recv(65536).startswith(b"HTTP/1.1 200")
+            assert is_welcome(welcome, port)
         more = [stack.enter_context(connected(port, "127.0.0.6")) for _ in range(LIMITS.connections_per_address)]
         assert sum(problem(rest_of(connection))[0] == 503 for connection in more) >= 3  # beyond the limit in all
     assert count(port, "connections") >= before + 4
@@ -257,7 +275,7 @@ def test_clients_that_leave_at_once_leave_nothing_behind(port: int, caplog: pyte
             client.close()
     started = time.monotonic()
     while "shortcaps_connections 1\n" not in httpx.get(f"http://127.0.0.1:{port}/metrics").text:
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < PATIENCE
     assert caplog.messages == []
 
 
@@ -276,7 +294,7 @@ def test_who_is_there_gets_a_turn_while_many_come(port: int, monkeypatch: pytest
     def stand_still(self: LimitedProtocol, now: float) -> None:
         if not turns:  # while many come
             count_turns(self.loop)
-            everybody_is_here.wait(5)
+            everybody_is_here.wait(PATIENCE)
         check_time(self, now)
 
     def note(self: LimitedProtocol, transport: asyncio.Transport) -> None:
@@ -295,7 +313,7 @@ def test_who_is_there_gets_a_turn_while_many_come(port: int, monkeypatch: pytest
         everybody_is_here.set()
         started = time.monotonic()
         while len(made) < 300:
-            assert time.monotonic() - started < 5
+            assert time.monotonic() - started < PATIENCE
             time.sleep(0.01)
     assert max(Counter(made[1:]).values()) <= ACCEPTED_AT_ONCE
 
@@ -306,10 +324,10 @@ def test_a_form_in_any_charset_stops_nobody(port: int) -> None:
     for kind in ("punycode", "idna", "utf-7", "unicode_escape", "zlib_codec", "nonsense"):
         headers = {"Content-Type": f"multipart/form-data; boundary=x; charset={kind}"}
         started = time.monotonic()
-        answer = httpx.post(f"http://127.0.0.1:{port}/predict", content=body, headers=headers)
+        answer = httpx.post(f"http://127.0.0.1:{port}/predict", content=body, headers=headers, timeout=2 * PATIENCE)
         assert answer.status_code == 400
         assert "the form cannot be read: the headers of a part do not end" in answer.json()["error"]
-        assert time.monotonic() - started < 1.5
+        assert time.monotonic() - started < PATIENCE
 
 
 def test_other_hosts_and_origins_are_refused(port: int) -> None:
