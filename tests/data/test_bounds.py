@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import re
 import socket
 import tarfile
 import threading
@@ -19,6 +20,7 @@ import pytest
 import scipy.io
 import torch
 
+from shortcaps import progress
 from shortcaps.data import affnist, cache_folder, download, fetch, smallnorb
 from shortcaps.data.download import SourceFailed
 from shortcaps.data.fetch import Archive, Folder, Mirror, WantedFile
@@ -66,6 +68,18 @@ def test_a_mirror_that_drips_gives_way(first: bytes, monkeypatch: pytest.MonkeyP
     with dripping(first) as address, pytest.raises(SourceFailed, match=r"is too slow: \d+ bytes in 0.3 seconds"):
         Mirror(address).read(WantedFile("file"))
     assert time.monotonic() - begun < 20
+
+
+def test_a_long_download_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.3)
+    monkeypatch.setattr(download, "WINDOW_SECONDS", 0.4)
+    monkeypatch.setattr(download, "MIN_BYTES_PER_WINDOW", 1)
+    monkeypatch.setattr(download, "DEADLINE_SECONDS", 1.5)
+    caplog.set_level("INFO")
+    begin = b"HTTP/1.1 200 OK\r\nContent-Length: 2000000\r\n\r\n" + bytes(1_000_000)
+    with dripping(begin) as address, pytest.raises(SourceFailed, match="took more than"):
+        Mirror(address).read(WantedFile("file"))
+    assert re.fullmatch(r"file\.gz: 1\.0 of 2\.0 MB, about \d+ s left", caplog.messages[0])
 
 
 def test_a_download_has_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:

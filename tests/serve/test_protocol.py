@@ -99,7 +99,9 @@ def problem(answer: bytes) -> tuple[int, str]:
 
 
 def good(port: int, **options: Any) -> httpx.Response:
-    return httpx.post(f"http://127.0.0.1:{port}/predict", files={"image": ("one.png", one())}, timeout=PATIENCE, **options)
+    return httpx.post(
+        f"http://127.0.0.1:{port}/predict", files={"image": ("one.png", one())}, timeout=PATIENCE, **options
+    )
 
 
 def count(port: int, reason: str) -> int:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 import urllib.error
 import urllib.request
+
+from shortcaps.progress import Pace
+
+log = logging.getLogger(__name__)
 
 TIMEOUT_SECONDS = 5.0
 """How long to wait for a source to answer, and for each next part of its answer."""
@@ -32,6 +37,7 @@ class _Download(threading.Thread):
         super().__init__(daemon=True)
         self.url, self.max_bytes = url, max_bytes
         self.data = bytearray()
+        self.expected: int | None = None
         self.failure: str | None = None
         self.is_wanted = True
 
@@ -39,9 +45,9 @@ class _Download(threading.Thread):
         try:
             with urllib.request.urlopen(self.url, timeout=TIMEOUT_SECONDS) as answer:
                 declared = answer.headers.get("Content-Length")
-                expected = int(declared) if declared is not None else None
-                if expected is not None and expected > self.max_bytes:
-                    self.failure = f"{self.url} has {expected:,} bytes, more than the {self.max_bytes:,} expected"
+                self.expected = int(declared) if declared is not None else None
+                if self.expected is not None and self.expected > self.max_bytes:
+                    self.failure = f"{self.url} has {self.expected:,} bytes, more than the {self.max_bytes:,} expected"
                     return
                 # read1 gives what has arrived, where read would wait for the whole chunk.
                 while self.is_wanted and (part := answer.read1(_CHUNK)):
@@ -49,8 +55,8 @@ class _Download(threading.Thread):
                     if len(self.data) > self.max_bytes:
                         self.failure = f"{self.url} sends more than the {self.max_bytes:,} bytes expected"
                         return
-            if expected is not None and len(self.data) != expected:
-                self.failure = f"{self.url} was cut off after {len(self.data)} of {expected} bytes"
+            if self.expected is not None and len(self.data) != self.expected:
+                self.failure = f"{self.url} was cut off after {len(self.data)} of {self.expected} bytes"
         # http.client raises its own family besides URLError and OSError, e.g. IncompleteRead.
         except Exception as error:
             self.failure = f"{self.url}: {getattr(error, 'reason', error)}"
@@ -68,7 +74,7 @@ def download(url: str, max_bytes: int) -> bytes:
     """
     reader = _Download(url, max_bytes)
     begun = window = time.monotonic()
-    before = 0
+    before, pace = 0, Pace()
     reader.start()
     try:
         while reader.is_alive():
@@ -81,6 +87,9 @@ def download(url: str, max_bytes: int) -> bytes:
                 if received < MIN_BYTES_PER_WINDOW and reader.is_alive():
                     raise SourceFailed(f"{url} is too slow: {received:,} bytes in {WINDOW_SECONDS:g} seconds")
                 window, before = now, len(reader.data)
+            if reader.expected is not None and (left := pace.left(len(reader.data), reader.expected)) is not None:
+                megabytes = (f"{count / 1e6:,.1f}" for count in (len(reader.data), reader.expected))
+                log.info("%s: %s of %s MB, %s", url.rpartition("/")[2], *megabytes, left)
     finally:
         reader.is_wanted = False
     if reader.failure is not None:
