@@ -10,12 +10,10 @@ from __future__ import annotations
 import io
 import logging
 import math
-import warnings
 import zipfile
 import zlib
 from collections.abc import Container
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import torch
@@ -28,6 +26,7 @@ from shortcaps.data.dataset import Dataset
 from shortcaps.data.download import SourceFailed
 from shortcaps.data.fetch import Mirror, WantedFile
 from shortcaps.data.idx import read_split
+from shortcaps.data.matlab import read_struct
 from shortcaps.data.mnist import MNIST
 from shortcaps.data.registry import DATASETS, register_dataset
 from shortcaps.errors import DataError
@@ -44,8 +43,6 @@ _ROTATION, _SHEAR, _SCALE = math.radians(20), 0.2, (0.8, 1.2)
 SEEDS = {"validation": 40_001, "test": 40_002}
 _MAX_BYTES = 2**30
 """Of a published file, unpacked: 320,000 images of 1,600 bytes, and what is said of each."""
-_COMPRESSED = 15
-"""The type of a compressed element in a MAT v5 file."""
 # NotImplementedError: an unknown compression; RuntimeError: a password.
 _DAMAGED_ZIP = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, NotImplementedError, RuntimeError)
 _BATCHES = tuple(f"{number}.mat" for number in range(1, 33))
@@ -259,22 +256,14 @@ def _read_member(archive: zipfile.ZipFile, name: str, max_bytes: int) -> bytes:
 
 def _parse_matlab(data: bytes, origin: str) -> tuple[Tensor, Tensor]:
     """Images (count, 1, 40, 40) and labels (count,) from a MAT v5 file with a struct `affNISTdata`."""
-    from scipy.io import loadmat
-
     try:
-        _check_unpacked_size(data)
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            record = loadmat(io.BytesIO(data), variable_names=["affNISTdata"])["affNISTdata"][0, 0]
-        images, labels = np.asarray(record["image"]), np.asarray(record["label_int"]).reshape(-1)
-        if not np.issubdtype(labels.dtype, np.number):
-            raise TypeError(f"`label_int` holds {labels.dtype}")
-        labels = labels.astype(np.int64)
-    # SciPy raises what it likes on damaged files (struct.error, MatReadError, MemoryError…), so no list is complete.
-    except Exception as error:
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
-        raise DataError(f"{origin} is not an affNIST file, or is damaged: {reason}") from error
-    if labels.size and not 0 <= labels.min() <= labels.max() <= 9:
+        record = read_struct(data, "affNISTdata", ("image", "label_int"), _MAX_BYTES)
+        images, labels = record["image"], record["label_int"].reshape(-1)
+    except KeyError as field:
+        raise DataError(f"{origin} is not an affNIST file: it has no field {field}") from field
+    except (ValueError, zlib.error) as error:
+        raise DataError(f"{origin} is not an affNIST file, or is damaged: {error}") from error
+    if not np.isin(labels, np.arange(10)).all():
         raise DataError(f"{origin} has labels from {labels.min()} to {labels.max()}: expected 0 to 9")
     if images.dtype != np.uint8 or images.ndim != 2 or images.shape[0] != SIDE * SIDE or len(labels) != images.shape[1]:
         raise DataError(
@@ -283,23 +272,7 @@ def _parse_matlab(data: bytes, origin: str) -> tuple[Tensor, Tensor]:
         )
     pictures = torch.from_numpy(np.ascontiguousarray(images.T)).reshape(-1, 1, SIDE, SIDE)
     # MATLAB stores images column by column.
-    return pictures.transpose(2, 3).contiguous(), torch.from_numpy(labels)
-
-
-def _check_unpacked_size(data: bytes) -> None:
-    """Raise ValueError if the compressed elements of a MAT v5 file unpack to more than the published file does."""
-    order: Literal["little", "big"] = "little" if data[126:128] == b"IM" else "big"
-    position, left = 128, _MAX_BYTES
-    while position + 8 <= len(data):
-        kind, size = (int.from_bytes(data[place : place + 4], order) for place in (position, position + 4))
-        if kind == _COMPRESSED:
-            unpacker, packed = zlib.decompressobj(), data[position + 8 : position + 8 + size]
-            while packed and not unpacker.eof:
-                left -= len(unpacker.decompress(packed, 2**20))
-                packed = unpacker.unconsumed_tail
-                if left < 0:
-                    raise ValueError(f"it unpacks to more than {_MAX_BYTES:,} bytes")
-        position += 8 + size
+    return pictures.transpose(2, 3).contiguous(), torch.from_numpy(labels.astype(np.int64))
 
 
 def _read_regenerated(split: str) -> tuple[Tensor, Tensor]:
