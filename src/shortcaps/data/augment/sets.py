@@ -1,4 +1,4 @@
-"""Augmentations by name, for `shortcaps train --augment`: `none`, `digits`, `photos`, `photos-strong`, `objects`."""
+"""Augmentations by name, for `shortcaps train --augment`: `none`, `digits`, `thumbnails`, `photos`, `photos-strong`, `objects`."""
 
 from __future__ import annotations
 
@@ -85,6 +85,12 @@ def none(side: int) -> Sequence[Step]:
 def digits(side: int) -> Sequence[Step]:
     """Shifted and bent a little; nothing is turned, scaled, sheared or mirrored."""
     return Elastic(side / 40), Shift(max(1, side // 14))
+
+
+@register_augmentation("thumbnails")
+def thumbnails(side: int) -> Sequence[Step]:
+    """For pictures of some thirty pixels: mirrored left to right, shifted by up to an eighth, a patch erased."""
+    return HorizontalFlip(), Shift(side // 8), Erase(0.25)
 
 
 @register_augmentation("photos")
