@@ -90,7 +90,7 @@ def digits(side: int) -> Sequence[Step]:
 @register_augmentation("thumbnails")
 def thumbnails(side: int) -> Sequence[Step]:
     """For pictures of some thirty pixels: mirrored left to right, shifted by up to an eighth, a patch erased."""
-    return HorizontalFlip(), Shift(side // 8), Erase(0.25)
+    return HorizontalFlip(), Shift(side // 8, border="reflect"), Erase(0.25)
 
 
 @register_augmentation("photos")
