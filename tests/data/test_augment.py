@@ -274,9 +274,9 @@ def test_every_named_augmentation_works_on_grey_and_colour(name: str, channels: 
     assert AUGMENTATIONS[name].description
 
 
-def test_only_digits_and_none_are_not_affine() -> None:
+def test_only_digits_thumbnails_and_none_are_not_affine() -> None:
     upright = [name for name in list_augmentations() if not View(tuple(AUGMENTATIONS[name].steps(28))).affine]
-    assert upright == ["digits", "none"]
+    assert upright == ["digits", "none", "thumbnails"]
 
 
 def data_with(**settings: Any) -> Dataset:

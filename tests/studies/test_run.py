@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -175,6 +176,19 @@ def test_a_run_that_fails_is_told_and_the_others_are_measured(copy: Places) -> N
     outcome = run_study(affine(), copy, networks=NETWORKS, seeds=1, launch=fails)
     assert outcome.failed == {"cnn-23k/affnist, seed 0": "the cat ate it"}
     assert [m.network for m in read_measurements(copy.results / "affine")] == ["compact-23k"]
+
+
+def test_several_networks_are_trained_at_the_same_time(copy: Places) -> None:
+    shutil.rmtree(copy.results)
+    shutil.rmtree(copy.runs)
+    both = threading.Barrier(2, timeout=30)
+
+    def together(job: Job, device: int, devices: int, processes: Processes) -> str | None:
+        both.wait()  # for the other one, which is never there if they come one after another
+        return f"device {device} of {devices}"
+
+    outcome = run_study(affine(), copy, networks=NETWORKS, seeds=1, devices=2, launch=together)
+    assert sorted(outcome.failed.values()) == ["device 0 of 2", "device 1 of 2"]
 
 
 def test_a_plan_says_what_is_there_and_what_is_missing(copy: Places) -> None:

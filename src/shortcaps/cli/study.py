@@ -55,6 +55,9 @@ def study_command(
             show_default=False,
         ),
     ] = None,
+    devices: Annotated[
+        int, typer.Option(help="Number of networks to train at the same time, each on a device.", min=1)
+    ] = 1,
     quick: Annotated[
         bool,
         typer.Option("--quick", help="A shorter version, kept apart and marked: to see that all runs, not to quote."),
@@ -84,10 +87,12 @@ def study_command(
 ) -> None:
     """Run `shortcaps study`."""
     from shortcaps.files import read_json
+    from shortcaps.reproduce.grid import check_devices
     from shortcaps.reproduce.readme import update_page
     from shortcaps.studies.report import all_lines, write_study
     from shortcaps.studies.run import Outcome, Places, run_study
 
+    check_devices(devices)
     studies = _studies(name, quick)
     places = Places(out, train_in)
     if quick:
@@ -103,7 +108,7 @@ def study_command(
             outcome = (
                 Outcome(write_study(study, places.results))
                 if report_only
-                else run_study(study, places, networks=chosen, seeds=seeds, runs=runs)
+                else run_study(study, places, networks=chosen, seeds=seeds, runs=runs, devices=devices)
             )
         except KeyboardInterrupt:  # while measuring; a training has saved its state and told
             note("stopped: what was measured is kept; repeat the command to continue")

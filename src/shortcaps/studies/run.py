@@ -75,6 +75,7 @@ def run_study(
     networks: Sequence[str] | None = None,
     seeds: int | None = None,
     runs: str | None = None,
+    devices: int = 1,
     launch: Launch | None = None,
 ) -> Outcome:
     """Train what is missing, measure what was not measured, and write the report after every seed.
@@ -85,6 +86,7 @@ def run_study(
         networks: Names of the networks; the study's if None.
         seeds: How many; the study's number if None.
         runs: Patterns of run directories to measure; nothing is trained then.
+        devices: How many networks are trained at the same time.
         launch: Trains a job; in a process of its own if None.
     """
     folder = places.results / study.name
@@ -99,7 +101,7 @@ def run_study(
     for seed in range(count):
         batch = [entry for entry in wanted if entry.seed == seed and not is_measured(entry, folder)]
         problems, outcome.interrupted = train_missing(
-            [entry for entry in batch if find_run(entry, shelf) is None], launch
+            [entry for entry in batch if find_run(entry, shelf) is None], devices=devices, launch=launch
         )
         outcome.failed |= problems
         trained = [entry.at(run) for entry in batch if (run := find_run(entry, shelf)) is not None]

@@ -181,17 +181,20 @@ def find_run(wanted: Wanted, shelf: Shelf) -> Path | None:
     return wanted.job.run if is_finished(wanted.job.run) else shelf.find(wanted.job.config)
 
 
-def train_missing(wanted: Sequence[Wanted], launch: Launch | None = None) -> tuple[dict[str, str], bool]:
+def train_missing(
+    wanted: Sequence[Wanted], *, devices: int = 1, launch: Launch | None = None
+) -> tuple[dict[str, str], bool]:
     """Train, or resume, runs in their own places.
 
     Args:
         wanted: The runs.
+        devices: How many are trained at the same time.
         launch: Runs a job; in a process of its own if None.
 
     Returns:
         What went wrong, by run, and whether a signal stopped it all.
     """
-    return run_jobs([entry.job for entry in wanted], launch=launch)
+    return run_jobs([entry.job for entry in wanted], devices=devices, launch=launch)
 
 
 def runs_by_pattern(patterns: str, study: Study) -> Iterator[Trained]:
