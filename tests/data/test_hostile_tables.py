@@ -63,6 +63,17 @@ def test_a_damaged_state_is_refused(tmp_path: Path, text: str) -> None:
     assert "\n" not in refusal(tmp_path / "x")
 
 
+@pytest.mark.parametrize("name", [b"animal", b"path"], ids=["of a column", "inside a column"])
+def test_a_name_that_is_not_utf_8_is_refused(tmp_path: Path, name: bytes) -> None:
+    shutil.copytree(DATASETS / "single", tmp_path / "x")
+    file = tmp_path / "x" / ARROW
+    length = len(name).to_bytes(4, "little")
+    whole = file.read_bytes()
+    assert whole.count(length + name) == 1
+    file.write_bytes(whole.replace(length + name, length + b"\xa0" + name[1:]))
+    assert "cannot be read" in refusal(tmp_path / "x")
+
+
 def test_a_value_that_lies_outside_of_the_file_is_refused(tmp_path: Path) -> None:
     """Where the picture of a row ends is written in the file: a terabyte further on there is somebody else's memory."""
     shutil.copytree(DATASETS / "single", tmp_path / "x")

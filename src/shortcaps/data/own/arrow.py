@@ -175,10 +175,20 @@ def _open(files: list[Path]) -> Any:
         )
         # Where a value begins and ends is taken from the file as it is: unchecked, it may lie outside of it.
         table.validate(full=True)
+        for field in table.schema:
+            _check_names(field)
         return table
-    except (OSError, IndexError, pyarrow.ArrowException) as error:
+    # ValueError: a name is not UTF-8.
+    except (OSError, IndexError, ValueError, pyarrow.ArrowException) as error:
         place = files[0].parent if files else "a folder without Arrow files"
         raise DataError(f"{place} cannot be read: {' '.join(str(error).split())[:300]}") from error
+
+
+def _check_names(field: Any) -> None:
+    """Raise UnicodeDecodeError if the name of a field, or of one inside it, is not UTF-8."""
+    _ = field.name
+    for number in range(field.type.num_fields):
+        _check_names(field.type.field(number))
 
 
 def _features(schema: Any) -> dict[str, dict[str, Any]]:
