@@ -16,7 +16,7 @@ from shortcaps.studies.attacks import fgsm, gradients, log_margin, pgd
 from shortcaps.studies.corrupted import RADII, Corrupted
 from shortcaps.studies.corruptions import CORRUPTIONS, corrupted
 from shortcaps.studies.digits import Digits, placed, side_of
-from shortcaps.studies.pose import TARGETS, Pose, Posed, best_strength, read_off, reduced
+from shortcaps.studies.pose import TARGETS, Pose, Posed, best_strength, directions, read_off, reduced
 from shortcaps.studies.study import Lookup, Study
 from shortcaps.studies.unknown import SETS, Unknown, best_temperature, scrambled, tempered
 from tests.studies.support import (
@@ -294,6 +294,8 @@ def test_pose_gives_one_to_capsules_that_were_told_and_nothing_to_constant_ones(
     for target in (*TARGETS, "mean"):
         assert mean_of(told, target) == pytest.approx(1, abs=0.01), target
         assert mean_of(untold, target) < 0.05, target
+        assert mean_of(untold, f"direction {target}") < 0.05, target
+        assert mean_of(told, f"direction {target}") > 0.5, target  # all but their length is in it
         assert mean_of(told, f"untrained {target}") < 0.9
     assert "equivariance" in told.values
 
@@ -304,6 +306,20 @@ def test_a_reading_is_made_for_each_class_apart() -> None:
     sign = lambda each: torch.where(each.labels % 2 == 0, 1.0, -1.0)[:, None] * each.targets  # noqa: E731
     predicted = read_off(sign(fit), fit, sign(test), test)
     torch.testing.assert_close(predicted, test.targets.double(), atol=0.05, rtol=0)
+
+
+def test_the_direction_of_a_pose_is_read_whatever_its_length() -> None:
+    fit, test = posed(300, 3), posed(100, 4)
+
+    def poses(each: Posed) -> Tensor:
+        """The targets, and what makes the length 1; then any length over three powers of ten."""
+        share = each.targets / 3
+        whole = torch.cat([share, (1 - share.square().sum(1, keepdim=True)).sqrt()], 1)
+        return whole * 10 ** (-3 * torch.rand(len(whole), 1, generator=torch.Generator().manual_seed(5)))
+
+    by_direction = read_off(directions(poses(fit)), fit, directions(poses(test)), test)
+    torch.testing.assert_close(by_direction, test.targets.double(), atol=0.05, rtol=0)
+    assert (read_off(poses(fit), fit, poses(test), test) - test.targets).abs().mean() > 0.2
 
 
 def test_an_outlier_among_the_features_does_not_leave_the_range_of_what_was_fitted() -> None:

@@ -91,6 +91,11 @@ def representation(model: Network, images: Tensor, labels: Tensor) -> Tensor:
     return observed.features
 
 
+def directions(representations: Tensor) -> Tensor:
+    """Representations (count, numbers) of length 1: what is left of a pose when its length, which may tell how sure the network is, is not told."""
+    return torch.nn.functional.normalize(representations.double(), dim=1)
+
+
 def reduced(fitted: Tensor, tested: Tensor, width: int) -> tuple[Tensor, Tensor]:
     """Both with at most so many numbers: their principal components, by the first (count, numbers) alone."""
     if fitted.shape[1] <= width:
@@ -185,7 +190,7 @@ class Pose(Study):
     def measure(self, model: Network, trained: Trained, others: Lookup) -> Measured:
         """R² of every target, of the network and of one like it that was never trained; equivariance."""
         side_of(model, SIDE)
-        scores = self._read(model, "", WIDTH)
+        scores = self._read(model, "", WIDTH) | self._read(model, "direction ", WIDTH, by_direction=True)
         values = {}
         features = observe(model, self.test.images[:1]).features
         if features is not None and features.shape[1] > WIDTH:
@@ -199,8 +204,10 @@ class Pose(Study):
         values |= {f"equivariance {name}": score for name, score in followed.by_transformation.items()}
         return Measured(scores, values, identify(self.test.images, self.fit.images))
 
-    def _read(self, model: Network, prefix: str, width: int) -> dict[str, Scores]:
+    def _read(self, model: Network, prefix: str, width: int, *, by_direction: bool = False) -> dict[str, Scores]:
         found = [representation(model, posed.images, posed.labels) for posed in (self.fit, self.test)]
+        if by_direction:
+            found = [directions(values) for values in found]
         fitted, tested = reduced(found[0], found[1], width)
         predicted = read_off(fitted, self.fit, tested, self.test)
         scores = [r2_scores(predicted[:, n], self.test.targets[:, n]) for n in range(len(TARGETS))]
@@ -208,11 +215,17 @@ class Pose(Study):
         return by_name | {f"{prefix}mean": Scores(torch.stack(scores).mean(0))}
 
     def claims(self) -> Sequence[Claim]:
-        """R² of all targets together, and of each."""
+        """R² of all targets together and of each, off the numbers as they are and off their direction."""
         claims = [Claim("R² of pose read linearly, mean of five", "mean", percent=False)]
-        return claims + [
-            Claim(f"R² of the {target} read linearly", target, percent=False, is_main=False) for target in TARGETS
-        ]
+        for prefix, off in (("", ""), ("direction ", " off the direction alone")):
+            targets = {target: f"the {target}" for target in TARGETS} | (
+                {"mean": "all five, their mean"} if prefix else {}
+            )
+            claims += [
+                Claim(f"R² of {words} read linearly{off}", f"{prefix}{target}", percent=False, is_main=False)
+                for target, words in targets.items()
+            ]
+        return claims
 
     def sentences(self, measurements: Sequence[Measurement]) -> Sequence[str]:
         """Whether the poses deserve their name."""
@@ -224,10 +237,12 @@ class Pose(Study):
             well = [t for t in TARGETS if trained[t] >= READ_WELL]
             gained = [t for t in well if trained[t] > before[t]]
             figures = ", ".join(f"{t} {trained[t]:.2f} ({before[t]:.2f})" for t in TARGETS)
+            by_direction = ", ".join(f"{t} {mean(values[f'direction {t}'] for values in runs):.2f}" for t in TARGETS)
             what = "the features" if is_plain(network) else "the pose"
             said.append(
                 f"Off {what} of {network} are read, with R² before training in brackets: {figures}. At least {READ_WELL:g}: "
-                f"{', '.join(well) or 'none'}; of these better than before training: {', '.join(gained) or 'none'}."
+                f"{', '.join(well) or 'none'}; of these better than before training: {', '.join(gained) or 'none'}. "
+                f"Off the direction alone: {by_direction}."
             )
         return said
 
@@ -239,6 +254,8 @@ class Pose(Study):
             f"45°, scale 0.7 to 1.3, shear within 0.4 and any place; how much the maps are kept small was chosen by cross-validation on the former, and "
             f"no reading leaves the range of what was fitted. Of plain networks the {WIDTH} principal components of the features are taken, as many numbers "
             "as a pose has; `all features` is the R² with all of them. The class is given to both.",
+            "Direction: the same with every pose, or every image's features, divided by its length. This reading was added after the first had been seen for "
+            "one seed: the length of a pose tells how sure the network is, and spans three powers of ten.",
             "Equivariance: the share of the change under small transformations that one linear map for each explains, on images it was not fitted to; "
             "1 is all of it, 0 none.",
         ]
