@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -117,6 +117,38 @@ def test_a_busy_server_is_asked_again() -> None:
     with answering((503, b'{"error": "full"}'), (200, GOOD)) as (address, asked):
         assert Client(address).predict(png()) == Answer("1", {"1": 1.0}, {"1": 0.9})
         assert len(asked) == 2
+
+
+def test_a_server_that_takes_fewer_pictures_gets_fewer() -> None:
+    one_by_one = b'{"answers": [%s]}' % GOOD
+    too_many = (413, b'{"error": "too many"}')
+    # Three at once are refused, then two; then the first, and each of the others by itself; one of them is too large even so.
+    with answering(too_many, too_many, (200, one_by_one), (200, one_by_one), too_many) as (address, asked):
+        found = list(Client(address).predict_many([png()] * 3))
+        assert len(asked) == 5
+    assert [answer.answer for answer in found] == ["1", "1", None]
+    assert "too many" in (found[2].problem or "")
+
+
+def test_the_time_is_for_everything_however_often_a_byte_comes() -> None:
+    stop = threading.Event()
+
+    def drip(listener: socket.socket) -> None:
+        client, _ = listener.accept()
+        with client, suppress(OSError):
+            client.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+            while not stop.wait(0.05):
+                client.sendall(b" ")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=drip, args=(listener,))
+        thread.start()
+        try:
+            with pytest.raises(ServerError, match=r"did not answer within 0\.5 seconds"):
+                Client(f"http://127.0.0.1:{listener.getsockname()[1]}", timeout=0.5).predict(png())
+        finally:
+            stop.set()
+            thread.join()
 
 
 @pytest.mark.parametrize("content", [b"<html>", b"[1]", b"{}", b'{"answers": 3}'])

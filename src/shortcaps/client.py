@@ -5,8 +5,11 @@ from __future__ import annotations
 import http.client
 import json
 import secrets
+import socket
+import threading
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -113,8 +116,24 @@ class Client:
             ServerError: The server refuses a request, says nothing, or is not there.
             OSError: A file cannot be read.
         """
-        for contents in _portions(map(_content, pictures)):
-            yield from self._post("/predict/batch", contents, how)
+        most = Limits.pictures
+        for portion in _portions(map(_content, pictures)):
+            waiting = [portion]
+            while waiting:
+                contents = waiting.pop()
+                if len(contents) > most:
+                    waiting += [contents[most:], contents[:most]]
+                    continue
+                try:
+                    yield from self._post("/predict/batch", contents, how)
+                except ServerError as error:
+                    if error.status != 413:
+                        raise
+                    if len(contents) == 1:
+                        yield Answer(None, problem=str(error))
+                        continue
+                    most = (len(contents) + 1) // 2  # the server takes less than servers do by default
+                    waiting.append(contents)
 
     def is_ready(self) -> bool:
         """Whether the server is there and takes questions."""
@@ -154,18 +173,44 @@ class Client:
         connection = kind(parts.hostname or "", parts.port, timeout=max(0.001, until - time.monotonic()))
         if self.token is not None:
             headers = {**headers, "Authorization": f"Bearer {self.token}"}
+        too_late = ServerError(f"{self.address} did not answer within {self.timeout:g} seconds")
         try:
-            connection.request(verb, parts.path.rstrip("/") + target, body, headers)
-            with connection.getresponse() as response:
-                pause = response.headers.get("Retry-After", "")
-                return response.status, float(pause) if pause.isdigit() else 1.0, response.read()
+            connection.connect()
+            # The socket's own limit begins anew with every byte that comes.
+            with _hanging_up(connection.sock, until):
+                connection.request(verb, parts.path.rstrip("/") + target, body, headers)
+                with connection.getresponse() as response:
+                    pause = response.headers.get("Retry-After", "")
+                    found = response.status, float(pause) if pause.isdigit() else 1.0, response.read()
+            if time.monotonic() >= until:
+                raise too_late
+            return found
         except TimeoutError as error:
-            raise ServerError(f"{self.address} did not answer within {self.timeout:g} seconds") from error
+            raise too_late from error
         except (OSError, http.client.HTTPException) as error:
+            if time.monotonic() >= until:
+                raise too_late from error
             reason = str(error) or type(error).__name__
             raise ServerError(f"{self.address} cannot be asked ({reason}): is the server running there?") from error
         finally:
             connection.close()
+
+
+@contextmanager
+def _hanging_up(connection: socket.socket, until: float) -> Iterator[None]:
+    """Within, the connection is shut down when the time has come, whatever is going on."""
+
+    def hang_up() -> None:
+        with suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(max(0.001, until - time.monotonic()), hang_up)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _content(picture: Picture) -> bytes:

@@ -95,6 +95,33 @@ def test_validation_is_split_off_and_the_test_is_left_alone() -> None:
     assert not parts["validation"] & parts["train"]
 
 
+def test_a_group_in_two_of_the_owners_splits_is_refused() -> None:
+    pictures = drawn(40, 4)
+    names = sorted(pictures)
+    splits = {name: "test" if n < 10 else "train" for n, name in enumerate(names)}
+    apart = {name: f"{splits[name]} {n % 7}" for n, name in enumerate(names)}
+    assert parts_of(pictures, apart, splits)["test"] == set(names[:10])
+    shared = {**apart, names[2]: "tom", names[20]: "tom", names[3]: "tim", names[21]: "tim"}
+    with pytest.raises(DataError, match=r"'tom' has pictures in test and in train, and so have 1 other groups"):
+        parts_of(pictures, shared, splits)
+
+
+def test_a_further_group_takes_none_out_of_training_where_groups_have_several_classes() -> None:
+    divided = 0
+    for seed in range(300):
+        numbers = random.Random(seed)
+        pictures = {f"{seed} {n}": n % 2 for n in range(16)}
+        groups = {name: f"{seed} {numbers.randrange(12)}" for name in pictures}
+        try:
+            parts = parts_of(pictures, groups)
+            grown = parts_of({**pictures, "new": 1}, {**groups, "new": f"{seed} new"})
+        except DataError:  # chance may leave no division
+            continue
+        divided += 1
+        assert parts["train"] <= grown["train"]
+    assert divided > 250
+
+
 def test_too_few_groups_are_refused() -> None:
     pictures = {f"{n}": n % 2 for n in range(40)}
     with pytest.raises(DataError, match="class a has 2 groups: dividing them needs at least 3"):

@@ -239,6 +239,18 @@ def test_what_is_no_picture_is_said_and_not_ignored_silently(tmp_path: Path, sai
     ]
 
 
+def test_hidden_folders_are_not_looked_into_and_links_to_folders_are_said(
+    tmp_path: Path, said: pytest.LogCaptureFixture
+) -> None:
+    tree(tmp_path / "photos", 12)
+    whole = sum(len(load_dataset(tmp_path / "photos", split)) for split in ("train", "validation", "test"))
+    tree(tmp_path / "elsewhere", 3)
+    (tmp_path / "photos/cats/more").symlink_to(tmp_path / "elsewhere/cats")
+    picture(tmp_path / "photos/cats/.thumbnails/0.png", 77)
+    assert sum(len(load_dataset(tmp_path / "photos", split)) for split in ("train", "validation", "test")) == whole
+    assert said.messages[-1].endswith(f"{tmp_path / 'photos/cats'}: 1 link to a folder")
+
+
 def test_the_first_frame_or_page_is_read(tmp_path: Path) -> None:
     frames = [Image.new("L", (20, 20), grey) for grey in (40, 200)]
     for split in ("train", "val", "test"):

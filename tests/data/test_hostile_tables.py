@@ -56,6 +56,33 @@ def test_a_description_that_makes_no_sense_is_refused(
     assert message in refusal(rewritten(tmp_path / "x", change))
 
 
+def test_splits_that_number_their_classes_otherwise_are_refused(tmp_path: Path) -> None:
+    shutil.copytree(DATASETS / "divided", tmp_path / "x")
+    file = tmp_path / "x" / "test" / ARROW
+    whole = file.read_bytes()
+    assert whole.count(b'"cat", "dog", "owl"') == 1
+    file.write_bytes(whole.replace(b'"cat", "dog", "owl"', b'"owl", "dog", "cat"'))
+    assert "the split test has the classes ['owl', 'dog', 'cat'], the others ['cat', 'dog', 'owl']" in refusal(
+        tmp_path / "x"
+    )
+
+
+def test_pictures_without_label_or_group_are_refused(tmp_path: Path) -> None:
+    def without(table: Any, described: dict[str, Any]) -> Any:
+        described["label"] = {"_type": "Value", "dtype": "string"}
+        labels = pyarrow.array([None, None, *("ab"[n % 2] for n in range(len(table) - 2))])
+        return table.set_column(table.column_names.index("label"), "label", labels)
+
+    assert "2 pictures have no label" in refusal(rewritten(tmp_path / "x", without))
+
+    def ungrouped(table: Any, described: dict[str, Any]) -> Any:
+        animals = pyarrow.array([None, *("ab"[n % 2] for n in range(len(table) - 1))])
+        return table.set_column(table.column_names.index("animal"), "animal", animals)
+
+    with pytest.raises(DataError, match="1 pictures have no animal, by which they are to be grouped"):
+        load_dataset(rewritten(tmp_path / "y", ungrouped), "train", group_by="animal")
+
+
 @pytest.mark.parametrize("text", ["[" * 5000, "{}", "[]", '{"_data_files": [7]}', '{"_data_files": []}'])
 def test_a_damaged_state_is_refused(tmp_path: Path, text: str) -> None:
     shutil.copytree(DATASETS / "single", tmp_path / "x")

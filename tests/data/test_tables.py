@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from shortcaps.data import load_dataset
+from shortcaps.data.own.load import count_pictures
 from shortcaps.errors import DataError
 from tests.data.test_folder import picture
 
@@ -44,13 +45,16 @@ def test_a_csv_file_of_paths_and_labels_is_divided_like_a_folder(tmp_path: Path)
 
 def test_a_csv_file_may_say_the_split_and_what_a_picture_shows(tmp_path: Path) -> None:
     rows = [
-        f"{path};{'ab'[n % 2]};{('train', 'Test')[n % 5 == 0]};{n // 3}" for n, path in enumerate(pictures(tmp_path))
+        f"{path};{'ab'[n % 2]};{('train', 'Test')[n // 3 % 5 == 0]};{n // 3}"
+        for n, path in enumerate(pictures(tmp_path))
     ]
     file = table(tmp_path, "File;Class;Split;Thing", *rows)
     parts = {split: load_dataset(file, split, group_by="thing") for split in SPLITS}
     assert len(parts["test"]) == 6
     assert len(parts["train"]) + len(parts["validation"]) == 24
-    assert all(part.originals is not None for part in parts.values())
+    things = {split: set(part.originals.tolist()) for split, part in parts.items() if part.originals is not None}
+    assert len(things) == 3
+    assert sum(map(len, things.values())) == 10, "none is in two splits"
 
 
 @pytest.mark.parametrize(
@@ -61,6 +65,7 @@ def test_a_csv_file_may_say_the_split_and_what_a_picture_shows(tmp_path: Path) -
         ("path,label", [], "has no rows: expected a header such as path,label"),
         ("path,label", ["images/0.png,a", "images/1.png"], "line 3 has 1 columns: the header has 2"),
         ("path,label", ["images/0.png,"], "line 2: the label is missing"),
+        ("path,label", ["", "images/0.png,a", "", "images/1.png,"], "line 5: the label is missing"),
         ("path,label", ["images/0.png,a", "images/0.png,b"], "line 2: images/0.png has the labels a and b"),
         ("path,label", ["images/0.png,a", "images/1.png,a"], "has 1 classes: a classifier needs at least two"),
         ("path,label,split", ["images/0.png,a,hold-out"], "line 2: unknown split 'hold-out': use train, val or test"),
@@ -98,6 +103,13 @@ def test_a_folder_of_datasets_is_read_with_its_splits_and_classes() -> None:
     assert len(parts["train"]) + len(parts["validation"]) == 24
     single = [load_dataset(DATASETS / "single", split, group_by="animal") for split in SPLITS]
     assert sum(map(len, single)) == 30
+
+
+def test_pictures_are_counted_in_every_layout(tmp_path: Path) -> None:
+    file = table(tmp_path, "path,label", *(f"{path},{n % 3}" for n, path in enumerate(pictures(tmp_path, 12))))
+    assert count_pictures(file) == 12
+    assert count_pictures(DATASETS / "divided") == 30
+    assert count_pictures(tmp_path / "nothing") is None
 
 
 def test_a_folder_of_datasets_is_read_lazily_and_in_another_process() -> None:

@@ -90,6 +90,12 @@ def test_networks_that_answer_alike_are_not_told_apart_and_others_are_behind() -
     assert paired_difference(answers([0] * 50), answers([1] * 50)).verdict == "behind"
 
 
+def test_of_one_object_and_one_seed_nothing_can_be_said() -> None:
+    objects = torch.zeros(10, dtype=torch.int64)
+    first, second = (Answers.of([torch.arange(10) < right], objects) for right in (8, 6))
+    assert paired_difference(first, second).verdict == "not told apart"
+
+
 def test_other_images_are_refused() -> None:
     with pytest.raises(ValueError, match="not tested on the same images"):
         paired_difference(answers([1, 0]), answers([1, 0, 1]))

@@ -247,6 +247,19 @@ def test_a_network_for_digits_as_they_are_can_be_measured_where_a_study_allows_i
     assert found.record["run"]["dataset"] == "mnist"
 
 
+def test_a_record_of_a_network_that_is_not_known_is_said_in_a_line(copy: Places) -> None:
+    for file in (copy.results / "affine").glob("compact-23k-seed0.*"):
+        renamed = file.with_name(file.name.replace("compact-23k", "mynet"))
+        renamed.write_bytes(file.read_bytes().replace(b'"network": "compact-23k"', b'"network": "mynet"'))
+    with pytest.raises(RunError, match=r"unknown network 'mynet'.*; if it is of a plug-in, name that with --plugin"):
+        write_study(affine(), copy.results)
+
+
+def test_names_are_checked_for_all_studies_before_anything_is_trained(tmp_path: Path) -> None:
+    assert "unknown network 'pairs-sabour'" in invoke("all", "--networks", "sabour", "--out", tmp_path, expect=2)
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_readme_s_table_is_that_of_the_records() -> None:
     root = Path(__file__).parents[2]
     text, results = (root / "README.md").read_text(), root / "results" / "studies"

@@ -91,6 +91,7 @@ def study_command(
     from shortcaps.reproduce.readme import update_page
     from shortcaps.studies.report import all_lines, write_study
     from shortcaps.studies.run import Outcome, Places, run_study
+    from shortcaps.studies.trained import wanted_runs
 
     check_devices(devices)
     studies = _studies(name, quick)
@@ -101,6 +102,9 @@ def study_command(
     if plan:
         _print_plan(studies, places, chosen, seeds)
         return
+    if runs is None and not report_only:
+        for study in studies:  # a name that one of them cannot take is better said now than after hours of the others
+            wanted_runs(study, chosen or study.networks, 1, places.runs)
     failed: dict[str, str] = {}
     interrupted, results = False, []
     for study in studies:

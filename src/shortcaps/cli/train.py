@@ -112,13 +112,12 @@ def train_command(
 def _network_for_own_images(settings: dict[str, Any]) -> str | None:
     """The recommended network, if images of the user's own are to be trained on and nothing is said of the network."""
     from shortcaps.data import DATASETS, find_spec
-    from shortcaps.data.decode import SUFFIXES
+    from shortcaps.data.own.load import count_pictures
 
     data = settings.get("data")
     if data is None or data in DATASETS or settings.keys() & {"model", "shortcut", "network"}:
         return None
-    folder = Path(data).expanduser()
-    images = sum(1 for file in folder.rglob("*") if file.suffix.lower() in SUFFIXES) if folder.is_dir() else None
+    images = count_pictures(Path(data).expanduser())
     side = settings.get("image_size") or find_spec(data).image_size
     return recommend_model(side, 3 if settings.get("colour") else 1, images)
 

@@ -19,7 +19,7 @@ from shortcaps.models.plan import Size
 from shortcaps.models.registry import MODELS, register_model
 from shortcaps.models.summary import Summary, summary_row
 
-PAIRED = ("baseline", "compact-23k", "compact-23k-plain", "cnn-23k")
+PAIRED = tuple(MODELS.names(["baseline", "expanded", "compact-*", "cnn-*"]))
 """Networks that can be had as `pairs-NAME`."""
 
 

@@ -102,6 +102,8 @@ def paired_difference(first: Answers, second: Answers) -> PairedDifference:
         seeds = len(answers.right)
         if seeds > 1:
             parts.append((_seed_variance(answers) / seeds, seeds - 1))
+    if not parts:  # one cluster and one seed of each: nothing is known of the spread
+        return PairedDifference(difference, (-1.0, 1.0))
     variance = sum(part for part, _ in parts)
     if variance == 0:
         return PairedDifference(difference, (difference, difference))

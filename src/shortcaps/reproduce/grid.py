@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,9 +22,13 @@ from typing import Any
 
 import torch
 
+from shortcaps.data import AUGMENTATIONS, DATASETS
 from shortcaps.errors import RunError
 from shortcaps.files import read_json, remove_leftovers
+from shortcaps.losses import LOSSES
 from shortcaps.models import MODELS
+from shortcaps.recipes import RECIPES
+from shortcaps.registry import Registry
 from shortcaps.reproduce.cells import Cell
 from shortcaps.reproduce.records import (
     Record,
@@ -35,14 +39,15 @@ from shortcaps.reproduce.records import (
     still_counts,
     write_record,
 )
+from shortcaps.routing import ROUTINGS
 from shortcaps.runs.config import FLAGS, TrainConfig
 from shortcaps.runs.directory import read_manifest
 from shortcaps.startup import look_at_machine
 
 log = logging.getLogger(__name__)
 
-_IF_CHANGED = ("per_class", "draw", "adapt", "keep_epochs")
-"""Settings that a job's command names where they differ from their defaults."""
+_SPELLED = {"start": "from"}
+"""Settings whose option is not called as they are."""
 STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM, -signal.SIGINT, -signal.SIGTERM)
 
 
@@ -66,15 +71,33 @@ class Job:
         routed = ("routing", "shortcut") if self.cell.routing is not None else ()
         flags: list[str] = []
         always = ("data", "model", *routed, "recipe", "protocol", "seed", "epochs", "max_images")
-        changed = (name for name in _IF_CHANGED if self.config.get(name) != FLAGS[name].field.default)
+        default = TrainConfig()
+        changed = (name for name in FLAGS if name not in always and self.config.get(name) != default.get(name))
         for name in (*always, *changed):
-            value, spelled = self.config.get(name), name.replace("_", "-")
+            value, spelled = self.config.get(name), _SPELLED.get(name, name.replace("_", "-"))
             if isinstance(value, bool):
                 flags.append(f"--{spelled}" if value else f"--no-{spelled}")
+            elif isinstance(value, Mapping):
+                raise RunError(
+                    f"{name} {dict(value)} has no option: register a network or data set that has these settings"
+                )
             elif value is not None:
                 flags += [f"--{spelled}", str(value)]
-        plugin = MODELS.origin(self.cell.network)
-        return flags if plugin is None else [*flags, "--plugin", plugin]
+        return [*flags, *(word for plugin in self._plugins() for word in ("--plugin", plugin))]
+
+    def _plugins(self) -> tuple[str, ...]:
+        """The plug-ins that parts of this job come from."""
+        config = self.config
+        parts: tuple[tuple[Registry[Any], str | None], ...] = (
+            (MODELS, config.model.name),
+            (ROUTINGS, config.model.routing),
+            (DATASETS, config.data.name),
+            (RECIPES, config.recipe_name),
+            (LOSSES, config.optim.loss),
+            (AUGMENTATIONS, config.optim.augment),
+        )
+        origins = (registry.origin(name) for registry, name in parts if name is not None)
+        return tuple(dict.fromkeys(origin for origin in origins if origin is not None))
 
     @property
     def command(self) -> str:

@@ -47,8 +47,17 @@ def name_of(config: TrainConfig) -> str:
 
 
 def is_plain(network: str) -> bool:
-    """Whether a network has no capsules."""
-    return MODELS[network.partition("/")[0]].kind == "plain"
+    """Whether a network has no capsules.
+
+    Raises:
+        RunError: It is not known, e.g. because it comes from a plug-in.
+    """
+    model = network.partition("/")[0]
+    if model not in MODELS:
+        raise RunError(
+            f"{MODELS.unknown(model)}; if it is of a plug-in, name that with --plugin, or move its records away"
+        )
+    return MODELS[model].kind == "plain"
 
 
 def opponents(network: str, measured: Sequence[str]) -> list[str]:

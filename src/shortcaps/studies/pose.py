@@ -237,12 +237,15 @@ class Pose(Study):
             well = [t for t in TARGETS if trained[t] >= READ_WELL]
             gained = [t for t in well if trained[t] > before[t]]
             figures = ", ".join(f"{t} {trained[t]:.2f} ({before[t]:.2f})" for t in TARGETS)
-            by_direction = ", ".join(f"{t} {mean(values[f'direction {t}'] for values in runs):.2f}" for t in TARGETS)
+            directed = [values for values in runs if f"direction {TARGETS[0]}" in values]  # older records lack it
+            by_direction = ", ".join(
+                f"{t} {mean(values[f'direction {t}'] for values in directed):.2f}" for t in TARGETS if directed
+            )
             what = "the features" if is_plain(network) else "the pose"
             said.append(
                 f"Off {what} of {network} are read, with R² before training in brackets: {figures}. At least {READ_WELL:g}: "
                 f"{', '.join(well) or 'none'}; of these better than before training: {', '.join(gained) or 'none'}. "
-                f"Off the direction alone: {by_direction}."
+                f"Off the direction alone: {by_direction or 'not measured'}."
             )
         return said
 

@@ -107,6 +107,13 @@ def list_arrow(root: Path, group_by: str | None) -> Listing:
     features = _features(schema)
     image = _column(root, features, "Image", "of pictures")
     label = _column(root, features, "ClassLabel", "of class labels", or_named="label")
+    for split, table in tables.items():
+        # A label is a number, which means what its own split says.
+        ours, theirs = (described[label].get("names") for described in (features, _features(table.schema)))
+        if ours != theirs:
+            raise DataError(
+                f"{root}: the split {split} has the classes {theirs!r:.80}, the others {ours!r:.80}: cast them to the same ClassLabel"
+            )
     if group_by is not None and group_by not in schema.names:
         raise DataError(f"{root} has no column {group_by!r} to group by: it has {', '.join(schema.names)}")
 
@@ -114,6 +121,8 @@ def list_arrow(root: Path, group_by: str | None) -> Listing:
         return [value for table in tables.values() for value in table.column(column).to_pylist()]
 
     labels = values(label)
+    if None in labels:
+        raise DataError(f"{root}: {labels.count(None)} pictures have no label: give them one, or leave them out")
     named = features[label].get("names")
     if named and not (isinstance(named, list) and all(isinstance(name, str) for name in named)):
         raise DataError(f"{root}: the names of the classes are {named!r:.60}, not a list of words")
@@ -122,8 +131,11 @@ def list_arrow(root: Path, group_by: str | None) -> Listing:
         number_of = {name: number for number, name in enumerate(names)}
         labels = [number_of[str(value)] for value in labels]
     strange = next((value for value in labels if not isinstance(value, int) or not 0 <= value < len(names)), None)
-    if strange is not None or None in labels:
+    if strange is not None:
         raise DataError(f"{root}: a picture has the label {strange}: expected 0 to {len(names) - 1}")
+    groups = [] if group_by is None else values(group_by)
+    if None in groups:
+        raise DataError(f"{root}: {groups.count(None)} pictures have no {group_by}, by which they are to be grouped")
     splits = (
         [_SPLIT_OF[split] for split, table in tables.items() for _ in range(len(table))] if "" not in tables else []
     )
@@ -135,7 +147,7 @@ def list_arrow(root: Path, group_by: str | None) -> Listing:
         labels,
         names,
         splits,
-        () if group_by is None else [str(value) for value in values(group_by)],
+        [str(value) for value in groups],
     )
 
 

@@ -1,7 +1,7 @@
 """Which pictures are for training, validation and test, where their owner has not said so.
 
 A picture's place depends on the digest of its contents, or of the group it belongs to: copies, and pictures of one thing, stay in one
-split. Adding pictures never takes one out of training.
+split. Adding pictures never takes one out of training, unless groups have pictures of several classes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def divide(listing: Listing, digest: Callable[[int], bytes]) -> dict[str, list[i
         digest: The SHA-256 of a picture's contents by its number, `NO_CONTENTS` if it cannot be read. It is asked for only if needed.
 
     Raises:
-        DataError: There are too few pictures, or groups.
+        DataError: There are too few pictures, or groups; or the owner's splits share a group.
     """
     numbers = range(len(listing.pictures))
     if not listing.splits:
@@ -34,9 +34,27 @@ def divide(listing: Listing, digest: Callable[[int], bytes]) -> dict[str, list[i
             return _by_rank(listing, [digest(n) for n in numbers])
         return _by_key(listing, numbers, ("test", "validation"), digest)
     parts = {name: [n for n in numbers if listing.splits[n] == name] for name in ("train", "validation", "test")}
+    if listing.groups:
+        _check_groups(listing)
     if not parts["validation"]:
         parts |= _by_key(listing, parts["train"], ("validation",), digest)
     return parts
+
+
+def _check_groups(listing: Listing) -> None:
+    """Raise DataError where the owner has put pictures of one group into several splits."""
+    split_of: dict[str, str] = {}
+    shared = {
+        group: split
+        for group, split in zip(listing.groups, listing.splits, strict=True)
+        if split_of.setdefault(group, split) != split
+    }
+    if shared:
+        group, split = next(iter(shared.items()))
+        raise DataError(
+            f"{listing.root}: {group!r} has pictures in {split_of[group]} and in {split}, and so have {len(shared) - 1} other groups: "
+            "a test would ask for what was learned by heart; keep each group in one split, or leave out group-by"
+        )
 
 
 def _by_key(
@@ -59,14 +77,20 @@ def _by_key(
     of_class: defaultdict[int, set[bytes]] = defaultdict(set)
     for n, key in keys.items():
         of_class[listing.labels[n]].add(key)
+    units_of = {label: sorted(of_class[label] - {NO_CONTENTS}) for label in range(len(listing.class_names))}
     for label, name in enumerate(listing.class_names):
-        units = sorted(of_class[label] - {NO_CONTENTS})
-        if len(units) <= len(held_out):
+        if len(units_of[label]) <= len(held_out):
             what = "groups" if listing.groups else "different images"
-            raise DataError(f"class {name} has {len(units)} {what}: dividing them needs at least {len(held_out) + 1}")
-        for split in held_out:
-            if not any(place[key] == split for key in units):
-                place[_spare(units, place)] = split
+            raise DataError(
+                f"class {name} has {len(units_of[label])} {what}: dividing them needs at least {len(held_out) + 1}"
+            )
+    # First every class by itself, so that what one lends does not depend on what the others have lent. Where a group has pictures of several
+    # classes, what one class lends to a split another may lend elsewhere: then once more, with what all have lent.
+    lent = [_lent(units, dict(place), held_out) for units in units_of.values()]
+    for loans in lent:
+        place |= loans
+    for units in units_of.values():
+        place |= _lent(units, place, held_out)
     parts: dict[str, list[int]] = {name: [] for name in (*held_out, "train")}
     for n in numbers:
         parts[place[keys[n]]].append(n)
@@ -77,6 +101,16 @@ def _by_key(
                 what = "groups" if listing.groups else "images"
                 raise DataError(f"the {len(of_class[label])} {what} of class {name} leave none for {split}: add some")
     return parts
+
+
+def _lent(units: Sequence[bytes], place: dict[bytes, str], held_out: Sequence[str]) -> dict[bytes, str]:
+    """What a class with these units lends to splits of which it has nothing; changes `place` likewise."""
+    loans = {}
+    for split in held_out:
+        if not any(place[key] == split for key in units):
+            spare = _spare(units, place)
+            loans[spare] = place[spare] = split
+    return loans
 
 
 def _spare(units: Sequence[bytes], place: Mapping[bytes, str]) -> bytes:

@@ -76,9 +76,12 @@ def _checked_classes(root: Path) -> tuple[dict[str, list[Path]], list[str]]:
         shown = os.fsencode(folder.name).decode("utf-8", "backslashreplace")
         if shown != folder.name:
             raise DataError(f"{root} has a class folder whose name is not UTF-8 ({shown}): rename it")
-        files = sorted(path for path in folder.rglob("*") if path.is_file())
+        below = [path for path in sorted(folder.rglob("*")) if not _is_hidden(path, folder)]
+        files = [path for path in below if path.is_file()]
         classes[folder.name] = [path for path in files if is_picture(path)]
-        left_out += _strays(folder, [path for path in files if not is_picture(path)])
+        # A link may lead round in a circle, so none is followed.
+        links = [path for path in below if path.is_symlink() and path.is_dir()]
+        left_out += _strays(folder, [path for path in files if not is_picture(path)] + links)
     if not classes:
         raise DataError(f"{root} has no class folders: put the images of each class into a folder named after it")
     if len(classes) == 1:
@@ -91,6 +94,11 @@ def _checked_classes(root: Path) -> tuple[dict[str, list[Path]], list[str]]:
     return classes, left_out
 
 
+def _is_hidden(path: Path, folder: Path) -> bool:
+    """Whether the name of a path below a folder, or of a folder on the way to it, begins with a dot: thumbnails, caches and the like."""
+    return any(part.startswith(".") for part in path.relative_to(folder).parts)
+
+
 def is_picture(path: Path) -> bool:
     """Whether a file is meant to be a picture, by its name; it need not be one that can be read."""
     return not path.name.startswith(".") and path.suffix.lower() in (*SUFFIXES, *OTHER_SUFFIXES)
@@ -99,7 +107,7 @@ def is_picture(path: Path) -> bool:
 def _strays(folder: Path, paths: Iterable[Path]) -> list[str]:
     """A line about what is in a folder and is not used, if there is anything."""
     kinds = Counter(
-        "folder" if path.is_dir() else path.suffix.lower() or path.name
+        ("link to a folder" if path.is_symlink() else "folder") if path.is_dir() else path.suffix.lower() or path.name
         for path in paths
         if not path.name.startswith(".") and path.name.lower() not in _OF_THE_SYSTEM
     )

@@ -30,19 +30,20 @@ def list_table(file: Path, group_by: str | None) -> Listing:
     Raises:
         DataError: It cannot be read, a column is missing, or a value makes no sense.
     """
-    rows, columns = _read(file)
+    lines, columns = _read(file)
+    rows = list(lines.values())
     path, label = _column(file, columns, PATHS, "of paths"), _column(file, columns, LABELS, "of labels")
     split = next((columns[name] for name in SPLITS if name in columns), None)
     group = None if group_by is None else columns.get(group_by.lower())
     if group_by is not None and group is None:
         raise DataError(f"{file} has no column {group_by!r} to group by: it has {', '.join(columns)}")
-    for number, row in enumerate(rows, 2):
+    for number, row in lines.items():
         if not row[path] or not row[label]:
             raise DataError(f"{file}, line {number}: the {'path' if not row[path] else 'label'} is missing")
         if split is not None and row[split].lower() not in _SPLIT_OF:
             raise DataError(f"{file}, line {number}: unknown split {row[split]!r}: use train, val or test")
     labels = {row[path]: row[label] for row in rows}
-    for number, row in enumerate(rows, 2):
+    for number, row in lines.items():
         if labels[row[path]] != row[label]:
             raise DataError(f"{file}, line {number}: {row[path]} has the labels {row[label]} and {labels[row[path]]}")
     names = _in_order({row[label] for row in rows})
@@ -69,8 +70,8 @@ def check_splits(origin: Path, splits: list[str]) -> None:
             raise DataError(f"{origin} says which pictures are in which split, and none is for {split}: add some")
 
 
-def _read(file: Path) -> tuple[list[list[str]], dict[str, int]]:
-    """The rows below the header, and the place of each column by its name in small letters."""
+def _read(file: Path) -> tuple[dict[int, list[str]], dict[str, int]]:
+    """The rows below the header by the number of their (last) line, and the place of each column by its name in small letters."""
     try:
         text = file.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -78,15 +79,20 @@ def _read(file: Path) -> tuple[list[list[str]], dict[str, int]]:
     header = text.partition("\n")[0]
     separator = max(",;\t", key=header.count)
     try:
-        rows = [[value.strip() for value in row] for row in csv.reader(text.splitlines(), delimiter=separator) if row]
+        reader = csv.reader(text.splitlines(), delimiter=separator)
+        rows = {}
+        for row in reader:
+            if row:
+                rows[reader.line_num] = [value.strip() for value in row]
     except csv.Error as error:
         raise DataError(f"{file} is not a CSV file: {error}") from error
     if len(rows) < 2:
         raise DataError(f"{file} has no rows: expected a header such as path,label and a row for each picture")
-    for number, row in enumerate(rows[1:], 2):
-        if len(row) != len(rows[0]):
-            raise DataError(f"{file}, line {number} has {len(row)} columns: the header has {len(rows[0])}")
-    return rows[1:], {name.lower(): place for place, name in enumerate(rows[0])}
+    names = rows.pop(next(iter(rows)))
+    for number, row in rows.items():
+        if len(row) != len(names):
+            raise DataError(f"{file}, line {number} has {len(row)} columns: the header has {len(names)}")
+    return rows, {name.lower(): place for place, name in enumerate(names)}
 
 
 def _column(file: Path, columns: dict[str, int], names: tuple[str, ...], what: str) -> int:
