@@ -80,6 +80,15 @@ def test_the_file_refuses_what_is_not_in_0_to_1_and_clips_what_resampling_leaves
             session.run(None, {"images": np.zeros((1, 1, 16, 16), kind)})
 
 
+def test_the_file_refuses_what_is_not_a_number_wherever_it_is(tmp_path: Path) -> None:
+    model = network("fuzzy", shortcut=True)
+    session = onnxruntime.InferenceSession(export(model, torch.rand(5, 1, 28, 28), tmp_path / "n.onnx").file)
+    images = torch.rand(28 * 28, 1, 28, 28)
+    images.flatten(1).fill_diagonal_(torch.nan)
+    for output in session.run(None, {"images": images.numpy()}):
+        assert np.isnan(output).all()
+
+
 @pytest.mark.parametrize("name", ["compact-23k", "compact-23k-plain"])
 def test_a_head_and_its_plain_twin_export_too(name: str, tmp_path: Path) -> None:
     settings = {"backbone_settings": {"widths": (4, 4), "strides": (2, 2)}}

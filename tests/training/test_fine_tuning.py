@@ -14,6 +14,7 @@ from torch import Tensor
 
 import shortcaps as package
 from shortcaps.errors import RunError
+from shortcaps.recipes import find_recipe
 from shortcaps.runs.directory import RunDirectory, read_manifest
 from shortcaps.runs.weights import read_tensors
 from shortcaps.training import TrainConfig, train
@@ -145,6 +146,39 @@ def test_training_goes_on_at_a_tenth_of_the_rate_unless_one_is_given(source: Pat
     usual = read_manifest(source).recipe.lr
     assert config(source).make_recipe().lr == pytest.approx(usual / 10)
     assert config(source, lr=usual).make_recipe().lr == usual
+
+
+def test_the_rate_is_a_tenth_of_that_which_took_effect(source: Path, tmp_path: Path) -> None:
+    slow = TrainConfig.of(data=str(source.parent / "three"), model="compact-23k", lr=1e-4, loss="margin", epochs=1)
+    train(slow, tmp_path / "slow")
+    further = config(tmp_path / "slow", epochs=1)
+    assert further.make_recipe().lr == pytest.approx(1e-5)
+    assert further.make_recipe().loss == "margin"
+    train(further, tmp_path / "further")
+    assert config(tmp_path / "further").make_recipe().lr == pytest.approx(1e-5), "it is low already"
+
+
+def test_a_recipe_that_is_given_takes_the_place_of_all_that_would_be_inherited(source: Path, tmp_path: Path) -> None:
+    other = TrainConfig.of(
+        data=str(source.parent / "three"), model="compact-23k", loss="margin", batch_size=8, epochs=1
+    )
+    train(other, tmp_path / "run")
+    asked, usual = config(tmp_path / "run", recipe="paper").make_recipe(), find_recipe("paper").recipe
+    assert (asked.loss, asked.batch_size) == (usual.loss, usual.batch_size)
+    assert asked.lr == pytest.approx(usual.lr / 10)
+
+
+def test_a_recipe_file_that_is_gone_is_asked_for(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copy(Path(package.__file__).parent / "recipes" / "compact.toml", tmp_path / "mine.toml")
+    monkeypatch.chdir(tmp_path)
+    train(
+        TrainConfig.of(data=str(source.parent / "three"), model="compact-23k", recipe="mine.toml", epochs=1),
+        tmp_path / "run",
+    )
+    assert config(tmp_path / "run").make_recipe().loss == "log-probability"
+    (tmp_path / "mine.toml").unlink()
+    with pytest.raises(RunError, match=r"was trained by the recipe mine.toml, which is not found from here: give it"):
+        config(tmp_path / "run")
 
 
 def test_what_does_not_fit_is_refused_in_one_line(source: Path, tmp_path: Path) -> None:

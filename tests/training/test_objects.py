@@ -16,6 +16,8 @@ from shortcaps.models import Network
 from shortcaps.runs.directory import read_manifest
 from shortcaps.runs.located import locate_data
 from shortcaps.runs.weights import read_tensors
+from shortcaps.training import TrainConfig
+from shortcaps.training import train as train_config
 from shortcaps.training.objects import _splits
 from tests.training.support import failing_at
 
@@ -55,6 +57,25 @@ def test_a_network_is_trained_in_place_and_leaves_a_run(tmp_path: Path) -> None:
     assert model.class_names == ("across", "down")
     assert isinstance(again, shortcaps.CapsuleNetwork)
     assert again.routing == shortcaps.Fuzzy(sharpness=2.0), "the network's, not the recipe's"
+
+
+def test_a_run_is_trained_further_as_it_was_trained(tmp_path: Path) -> None:
+    parts = stripes(), stripes(20, "validation"), stripes(20, "test")
+    shortcaps.train(network(), *parts, out=tmp_path / "first", **{**QUICK, "epochs": 1, "lr": 1e-3, "loss": "margin"})
+    shortcaps.train(tmp_path / "first", *parts, out=tmp_path / "further", epochs=1)
+    recipe = read_manifest(tmp_path / "further").recipe
+    assert recipe.loss == "margin"
+    assert recipe.lr == pytest.approx(1e-4)
+
+
+def test_splits_are_told_by_their_names_and_not_by_their_order(tmp_path: Path) -> None:
+    parts = {"test": stripes(20, "test"), "train": stripes(), "validation": stripes(24, "validation")}
+    config = TrainConfig.of(data="stripes", model="compact-23k-plain", epochs=1)
+    result = train_config(config, tmp_path / "run", splits=parts)
+    assert result is not None
+    assert result.test.count == 20
+    with pytest.raises(RunError, match="splits train, test should be train, validation, test"):
+        train_config(config, tmp_path / "other", splits={name: parts[name] for name in ("train", "test")})
 
 
 def test_it_resumes_bit_exactly_with_the_same_images(tmp_path: Path) -> None:

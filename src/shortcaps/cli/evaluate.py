@@ -67,7 +67,8 @@ def evaluate_command(
     options = {option: value for option, value in trained.load_options.items() if option in known} | flags
     model = load(run)
     images = load_dataset(name, split, protocol or trained.protocol, **options)
-    if is_own and protocol in (None, trained.protocol) and not flags and trained.max_images is None:
+    is_whole = trained.max_images is None and trained.per_class is None
+    if is_own and protocol in (None, trained.protocol) and not flags and is_whole:
         before = manifest.data.fingerprints.get(split)  # runs of 0.1 may have none
         if before is not None and not images.has_fingerprint(before):
             note(

@@ -39,6 +39,7 @@ from shortcaps.training.setup import (
     check_recipe,
     class_weights,
     freeze_backbone,
+    in_order,
     load_split,
     make_manifest,
     make_network,
@@ -88,7 +89,7 @@ class Trainer:
             raise RunError(f"batch_size {recipe.batch_size} cannot be divided among {fabric.world_size} processes")
 
         # All three now: a problem with the test images should be reported before the training, not after it.
-        self.splits = dict(splits or {split: load_split(config, split, display) for split in SPLITS})
+        self.splits = in_order(splits) if splits else {split: load_split(config, split, display) for split in SPLITS}
         self.data, self.validation, self.test = self.splits.values()
         images = self.data.images
         self.images = images.to(fabric.device) if isinstance(images, Tensor) else images

@@ -16,7 +16,7 @@ from shortcaps.runs.config import TrainConfig
 from shortcaps.training.display import ConsoleDisplay, Display
 from shortcaps.training.run import TrainingResult
 from shortcaps.training.run import train as train_config
-from shortcaps.training.start import Start, network_flags
+from shortcaps.training.start import Start, inherited_training, network_flags
 
 HELD_OUT = 10
 """One image in so many becomes a validation image, and one a test image, where none are given."""
@@ -71,7 +71,7 @@ def train(
         start = Start.of_network(network)
     elif isinstance(network, Path):
         start = Start.of_run(network)
-        settings["start"] = str(network)
+        settings = {**inherited_training(network, settings), **settings, "start": str(network)}
     if start is not None:
         settings |= _settings_of(start, settings)
     else:

@@ -11,7 +11,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
-from shortcaps.data import AUGMENTATIONS, DATASETS, Dataset, View, draw_per_class, load_dataset
+from shortcaps.data import AUGMENTATIONS, DATASETS, SPLITS, Dataset, View, draw_per_class, load_dataset
 from shortcaps.data.augment import Elastic
 from shortcaps.environment import best_device, describe_environment
 from shortcaps.errors import RunError
@@ -64,6 +64,17 @@ def _share_threads(processes: int) -> None:
             threads = max(1, int(choice.value) // processes)
             os.environ[choice.variable] = str(threads)
             torch.set_num_threads(threads)
+
+
+def in_order(splits: Mapping[str, Dataset]) -> dict[str, Dataset]:
+    """Images that were given by split, in the order of `SPLITS`.
+
+    Raises:
+        RunError: There are other splits than these.
+    """
+    if sorted(splits) != sorted(SPLITS):
+        raise RunError(f"splits {', '.join(map(str, splits))} should be {', '.join(SPLITS)}")
+    return {split: splits[split] for split in SPLITS}
 
 
 def load_split(config: TrainConfig, split: str, display: Display) -> Dataset:
@@ -251,7 +262,11 @@ def make_manifest(
     """
     data = splits["train"]
     asked, took_effect = config.to_dict(), asdict(recipe)
-    network = network_settings(config, recipe, data) if start is None else start.network_for(data)
+    if start is None:
+        network = network_settings(config, recipe, data)
+    else:
+        # It is there already: what the recipe has for networks takes no effect.
+        network, took_effect = start.network_for(data), {**took_effect, "dropout": None, "routing_settings": {}}
     return Manifest(
         asked,
         took_effect,

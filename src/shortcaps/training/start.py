@@ -18,7 +18,8 @@ from shortcaps.models import Network, create_model
 from shortcaps.models.blueprint import plain_blueprint
 from shortcaps.models.plan import as_size
 from shortcaps.pretrained import find_run
-from shortcaps.runs.config import FLAGS, TrainConfig
+from shortcaps.recipes import RECIPES
+from shortcaps.runs.config import FINE_TUNING_RATE, FLAGS, TrainConfig
 from shortcaps.runs.directory import RunDirectory, read_manifest
 from shortcaps.runs.located import locate_data, shown_alike
 from shortcaps.runs.manifest import Origin
@@ -197,6 +198,25 @@ def settings_from(run: str | Path, settings: Mapping[str, Any]) -> dict[str, Any
     elif str(settings["data"]) not in DATASETS:
         # Pictures in a folder are shown to it as those that it knows.
         inherited |= shown_alike(manifest)
-    if manifest.was_trained_here:
-        inherited |= {flag: manifest.train.get(flag) for flag in _INHERITED}
-    return {**inherited, **settings, "start": str(run)}
+    return {**inherited, **inherited_training(run, settings), **settings, "start": str(run)}
+
+
+def inherited_training(run: str | Path, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """How a run that begins with another one is trained, as far as it is not given: as that was, at a tenth of its rate.
+
+    Args:
+        run: The run to begin with.
+        settings: What the user gave, by the names of the command line. If a recipe is among it, nothing is inherited.
+
+    Raises:
+        RunError: It is no run, or its recipe is a file that is not found from here.
+    """
+    manifest = read_manifest(find_run(run))
+    if "recipe" in settings or not manifest.was_trained_here:
+        return {}
+    recipe = manifest.train.optim.recipe
+    if recipe is not None and recipe not in RECIPES and not Path(recipe).expanduser().is_file():
+        raise RunError(f"{run} was trained by the recipe {recipe}, which is not found from here: give it with --recipe")
+    # The full rate would soon undo what the weights have learned; that of a run that was fine-tuned itself is low already.
+    share = FINE_TUNING_RATE if manifest.train.model.start is None else 1
+    return {flag: manifest.train.get(flag) for flag in _INHERITED} | {"lr": share * manifest.recipe.lr}
