@@ -69,10 +69,10 @@ def curves(
 def bars(
     axes: Axes, measurements: Sequence[Measurement], names: Sequence[str], labels: Sequence[str], part: str = ""
 ) -> None:
-    """A group of bars for each name, a bar for each network."""
-    chosen = [m for m in measurements if m.part == part]
+    """A group of bars for each name, a bar for each network that has any of them."""
+    chosen = [m for m in measurements if m.part == part and any(name in m.values for name in names)]
     networks = networks_of(chosen)
-    colour, width = colours(networks_of(measurements)), 0.8 / max(1, len(networks))
+    colour, width = colours(networks_of(measurements)), min(0.4, 0.8 / max(1, len(networks)))
     for number, network in enumerate(networks):
         for place, name in enumerate(names):
             values = [m.values[name] for m in chosen if m.network == network and name in m.values]
