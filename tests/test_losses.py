@@ -89,6 +89,13 @@ def test_label_smoothing_spreads_a_share_of_the_target_evenly(loss) -> None:
     assert loss(activations, labels, label_smoothing=0.2) != loss(activations, labels)
 
 
+@pytest.mark.parametrize("loss", [spread_loss, margin_loss, log_probability_loss])
+@pytest.mark.parametrize("smoothing", [1.5, -0.3, float("nan")])
+def test_label_smoothing_is_a_share(loss, smoothing: float) -> None:
+    with pytest.raises(ValueError, match=r"label_smoothing \S+ is not a share of the target: give 0 to 1"):
+        loss(torch.rand(3, 4), torch.tensor([0, 3, 1]), label_smoothing=smoothing)
+
+
 def test_label_smoothing_of_log_probability_changes_its_first_term_only() -> None:
     activations, labels = torch.rand(3, 4, dtype=torch.float64), torch.tensor([0, 3, 1])
     shares = torch.nn.functional.one_hot(labels, 4).double()

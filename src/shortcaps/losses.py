@@ -76,8 +76,13 @@ def spread_loss(
 
     Returns:
         A scalar.
+
+    Raises:
+        ValueError: Activations and labels do not fit each other, or label_smoothing is not in 0–1.
+        TypeError: The labels are of another type.
     """
     _check_labels(activations, labels)
+    _check_smoothing(label_smoothing)
     if labels.ndim == 2 or label_smoothing:
         shares = _smoothed(class_shares(labels, activations), label_smoothing)
         leads = activations.unsqueeze(2) - activations.unsqueeze(1)
@@ -126,8 +131,13 @@ def margin_loss(
 
     Returns:
         A scalar.
+
+    Raises:
+        ValueError: Activations and labels do not fit each other, or label_smoothing is not in 0–1.
+        TypeError: The labels are of another type.
     """
     _check_labels(activations, labels)
+    _check_smoothing(label_smoothing)
     is_target = _smoothed(class_shares(labels, activations), label_smoothing)
     missed = (present - activations).clamp_min(0).square()
     imagined = (activations - absent).clamp_min(0).square()
@@ -156,8 +166,13 @@ def log_probability_loss(
 
     Returns:
         A scalar.
+
+    Raises:
+        ValueError: Activations and labels do not fit each other, or label_smoothing is not in 0–1.
+        TypeError: The labels are of another type.
     """
     _check_labels(activations, labels)
+    _check_smoothing(label_smoothing)
     # The smallest normal number: a larger floor would cut off the gradient of everything below it.
     limits = torch.finfo(activations.dtype)
     logarithms = activations.clamp_min(limits.tiny).log()
@@ -235,3 +250,8 @@ def _check_labels(activations: Tensor, labels: Tensor) -> None:
         raise TypeError(f"labels are {labels.dtype}: give class numbers as torch.int64, e.g. labels.long()")
     if labels.ndim == 2 and not labels.is_floating_point():
         raise TypeError(f"shares of the classes are {labels.dtype}: give floats that sum to 1 for each image")
+
+
+def _check_smoothing(smoothing: float) -> None:
+    if not 0 <= smoothing <= 1:
+        raise ValueError(f"label_smoothing {smoothing:g} is not a share of the target: give 0 to 1")

@@ -66,6 +66,9 @@ def cosine(step: int, steps: int, steps_per_epoch: int) -> float:
 @register_schedule("warmup-cosine")
 def warmup_cosine(step: int, steps: int, steps_per_epoch: int, *, warmup: float = 0.1, last: float = 0.0) -> float:
     """Rise linearly over the first `warmup` of all steps, then fall along half a cosine to `last`, both fractions."""
+    for name, share in (("warmup", warmup), ("last", last)):
+        if not 0 <= share <= 1:
+            raise ValueError(f"{name} {share:g} is not a fraction: give 0 to 1")
     rise = round(warmup * steps)
     if step < rise:
         return (step + 1) / rise

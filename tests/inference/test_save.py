@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -21,7 +23,7 @@ from shortcaps.inference.predict import Predictor
 from shortcaps.models import Architecture, HeadNetwork, Network
 from shortcaps.runs.directory import read_manifest
 from shortcaps.runs.sample import read_sample
-from shortcaps.training.start import Start
+from shortcaps.runs.weights import read_tensors
 from tests.data.test_folder import tree
 from tests.runs.test_portable import command
 
@@ -123,6 +125,59 @@ def test_a_data_set_gives_names_preparation_and_a_sample(tmp_path: Path) -> None
     assert kept == given
 
 
+def test_a_preparation_that_would_make_every_answer_wrong_is_refused(tmp_path: Path) -> None:
+    def refused(message: str, preparation: Any = None, model: Network | None = None, **options: Any) -> None:
+        options = {"class_names": NAMES, "preparation": preparation, **options}
+        with pytest.raises(RunError, match=message) as caught:
+            shortcaps.save(model or network(), tmp_path / "run", **options)
+        assert "\n" not in str(caught.value)
+        assert not (tmp_path / "run").exists()
+
+    refused("stored_size 10x10 is smaller than the 20x20 of which the network sees the middle", {"stored_size": 10})
+    refused("stored_size 24x16 is smaller than the 20x20", {"stored_size": [24, 16]})
+    refused("unknown fit 'squash': choose one of stretch, pad, crop", {"fit": "squash"})
+    refused(
+        "centred_digits goes with grey pictures, but the network takes 3 channels",
+        {"centred_digits": True},
+        network(channels=3),
+    )
+    refused("stored_size 24.0 is no size: give whole numbers of pixels", {"stored_size": 24.0})
+    refused(r"stored_size \[24\] is no size", {"stored_size": [24]})
+    refused("preparation is a list: give a Dataset, or a mapping with any of stored_size", [1])
+    refused("class_names 3 is no list: give a text for each class", class_names=3)
+    refused("class_names has 0, which is no text", class_names=[0, 1, 2])
+
+
+def test_names_may_be_in_an_array_and_sizes_of_any_integer_type(tmp_path: Path) -> None:
+    preparation = {"stored_size": np.int64(24)}
+    shortcaps.save(network(), tmp_path / "run", class_names=np.array(NAMES), preparation=preparation)  # type: ignore[arg-type]
+    data = read_manifest(tmp_path / "run").data
+    assert (data.class_names, data.stored_size) == (NAMES, (24, 24))
+
+
+def test_a_preparation_that_was_damaged_later_is_refused_when_it_is_used(tmp_path: Path) -> None:
+    def refused(message: str, **changes: Any) -> None:
+        config = json.loads((tmp_path / "run" / "config.json").read_text())
+        config["data"].update(changes)
+        shutil.copytree(tmp_path / "run", tmp_path / "changed", dirs_exist_ok=True)
+        (tmp_path / "changed" / "config.json").write_text(json.dumps(config))
+        with pytest.raises(RunError, match=message):
+            Predictor(tmp_path / "changed")
+
+    shortcaps.save(network(), tmp_path / "run", class_names=NAMES)
+    refused("stored_size 10x20 is smaller", stored_size=[10, 20])
+    refused("unknown fit 'squash'", fit="squash")
+
+
+def test_the_sample_of_another_network_does_not_stay(tmp_path: Path) -> None:
+    images = torch.randint(0, 256, (20, 1, 20, 20), dtype=torch.uint8)
+    data = Dataset("n", "noise", "train", "default", images, torch.arange(20) % 3, NAMES)
+    shortcaps.save(network(), tmp_path / "run", preparation=data)
+    (tmp_path / "run" / "config.json").unlink()
+    shortcaps.save(network(), tmp_path / "run", class_names=NAMES)
+    assert read_sample(tmp_path / "run", (1, 20, 20)) is None
+
+
 def test_what_cannot_be_made_again_is_refused_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(model: Network, message: str, **options: Any) -> None:
         with pytest.raises(RunError, match=message) as caught:
@@ -207,9 +262,18 @@ def test_a_head_on_a_backbone_of_ones_own_is_saved_once_the_backbone_has_a_name(
 
 
 def test_a_saved_network_is_trained_further(tmp_path: Path) -> None:
-    shortcaps.save(network(), tmp_path / "run", class_names=NAMES, label="noise")
-    start = Start.of_run(tmp_path / "run")
-    assert (start.origin.trained_on, start.origin.epochs) == ("noise", None)
+    model = network()
+    shortcaps.save(model, tmp_path / "run", class_names=NAMES, label="noise")
+    images = torch.randint(0, 256, (40, 1, 20, 20), dtype=torch.uint8)
+    data = Dataset("n", "more noise", "train", "default", images, torch.arange(40) % 3, NAMES)
+    result = shortcaps.train(tmp_path / "run", data, out=tmp_path / "further", epochs=1, batch_size=8, show=False)
+    assert result is not None
+    origin = read_manifest(result.run).origin
+    assert origin is not None
+    assert (origin.trained_on, origin.epochs, origin.made_anew) == ("noise", None, [])
+    first = read_tensors(result.run / "checkpoint-00000000.safetensors")
+    assert all(torch.equal(first[f"model.{name}"], tensor) for name, tensor in model.state_dict().items())
+    assert not torch.equal(answers(shortcaps.load(result.run)), answers(model))
 
 
 @pytest.mark.parametrize("name", ["cnn-23k", "compact-23k-plain"])

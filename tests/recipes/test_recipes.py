@@ -148,6 +148,12 @@ def test_a_warm_up_is_as_long_and_ends_as_low_as_it_is_set() -> None:
     assert schedule(0, 1000, 10, warmup=0.0) == 1
 
 
+@pytest.mark.parametrize("wrong", [{"last": -0.5}, {"last": 5.0}, {"warmup": 10.0}, {"warmup": -0.1}])
+def test_a_warm_up_takes_fractions_only(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=r"(last|warmup) \S+ is not a fraction: give 0 to 1"):
+        SCHEDULES["warmup-cosine"](0, 1000, 10, **wrong)
+
+
 @pytest.mark.parametrize("name", ["one-cycle", "cosine", "warmup-cosine", "steps"])
 @pytest.mark.parametrize("steps", [1, 2, 3])
 def test_schedules_take_very_short_runs(name: str, steps: int) -> None:

@@ -82,6 +82,9 @@ def test_weights_make_classes_count_equally() -> None:
     assert own is not None
     assert own[1] == pytest.approx(3 * own[0].item())
     assert own[data.labels].mean() == pytest.approx(1)
+    sampled = class_weights(FAST.changed({"balance": "sampling", "class_weights": {"b": 3.0}}), data)
+    assert sampled is not None
+    torch.testing.assert_close(sampled, torch.tensor([0.5, 1.5]))  # as many of either are shown
     assert class_weights(FAST, data) is None
     with pytest.raises(RunError, match="class_weights has 'c', but the classes of x are a, b"):
         class_weights(FAST.changed({"class_weights": {"c": 3.0}}), data)

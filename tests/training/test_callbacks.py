@@ -101,6 +101,41 @@ def test_csv_has_a_row_every_twenty_steps_and_a_resumed_run_goes_on_in_it(tmp_pa
     assert rows["whole"] == rows["stopped"]
 
 
+def test_csv_has_the_rows_before_a_checkpoint_within_an_epoch_even_if_the_process_was_killed(tmp_path: Path) -> None:
+    def told(first_step: int, *steps: int) -> None:
+        (logger,) = make_loggers(["csv"])
+        logger.begin(RunInfo(tmp_path, {}, 200, 100, first_step))
+        for step in steps:
+            logger.step(StepMetrics(step, 1, 0.5, 0.5, 0.1, 9.0))
+
+    told(0, 20, 40, 60)  # and no word of an end
+    told(50, 60, 80)
+    with (tmp_path / "steps.csv").open() as file:
+        assert [int(row["step"]) for row in csv.DictReader(file)] == [20, 40, 60, 80]
+
+
+def test_csv_that_is_damaged_is_left_as_it_is(config: TrainConfig, tmp_path: Path) -> None:
+    class Broken(Listener):
+        def epoch(self, metrics: EpochMetrics) -> None:
+            raise KeyError("stop here")
+
+    run = tmp_path / "run"
+    with pytest.raises(RunFault, match="stop here"):
+        train(config, run, callbacks=[*make_loggers(["csv"]), Broken()])
+    file = run / "steps.csv"
+    damaged = file.read_text().replace("20,", "2?,")
+    file.write_text(damaged)
+    with pytest.raises(
+        RunError, match=r"steps.csv is damaged \(ValueError: .*'2\?'\): mend it or remove it, then resume"
+    ):
+        train(config, run, resume=True, callbacks=make_loggers(["csv"]))
+    assert file.read_text() == damaged
+    file.write_text(damaged.replace("2?,", "20,"))
+    train(config, run, resume=True, callbacks=make_loggers(["csv"]))
+    with file.open() as lines:
+        assert [int(row["step"]) for row in csv.DictReader(lines)] == [20, 40]
+
+
 class FakeWandb(types.ModuleType):
     """What WandbLogger uses of wandb, with the documented signatures."""
 

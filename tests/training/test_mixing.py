@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from shortcaps.errors import RunError
 from shortcaps.models import create_model
 from shortcaps.recipes import RECIPES, Recipe
 from shortcaps.runs.config import TrainConfig
+from shortcaps.schedules import SCHEDULES
 from shortcaps.training.mixing import mix
 from shortcaps.training.setup import check_recipe, network_settings
 from tests.training.support import finish, pictures, settings_file, shortcaps
@@ -81,9 +83,30 @@ def test_settings_that_a_loss_or_schedule_does_not_take_are_named() -> None:
         check_recipe(wrong, model)
     with pytest.raises(RunError, match=r"the schedule one-cycle does not work with .*'warmup': 0.1"):
         check_recipe(FAST.changed({"schedule_settings": {"warmup": 0.1}}), model)
+    with pytest.raises(RunError, match=r"weights is no setting of a loss.*: use class_weights or balance"):
+        check_recipe(FAST.changed({"loss_settings": {"weights": 2.0}}), model)
+    with pytest.raises(RunError, match=r"does not work with .*label_smoothing 1.5 is not a share"):
+        check_recipe(FAST.changed({"loss_settings": {"label_smoothing": 1.5}}), model)
     sabour = create_model("sabour", image_size=28, channels=1, classes=3)
     with pytest.raises(RunError, match=r"mixup 0.3 does not go with the network of Sabour .*: set mixup = 0"):
         check_recipe(FAST.changed({"mixup": 0.3}), sabour)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "where"),
+    [
+        (lambda step, steps, per_epoch: 2.0, "step 0 of 300 is 2"),
+        (lambda step, steps, per_epoch: 1.0 - 1.5 * step / steps, "step 299 of 300 is -0.495"),
+        (lambda step, steps, per_epoch: 4 * step * (steps - step) / steps**2 * 1.1, "step 150 of 300 is 1.1"),
+    ],
+)
+def test_a_schedule_whose_factors_leave_their_bounds_is_refused(
+    schedule: Callable[..., float], where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(SCHEDULES._parts, "mine", schedule)
+    model = create_model("cnn-23k", image_size=28, channels=1, classes=3)
+    with pytest.raises(RunError, match=rf"the schedule mine does not work .*: its factor at {where}, not in 0 to 1"):
+        check_recipe(FAST.changed({"schedule": "mine", "epochs": 3}), model)
 
 
 def _settings(recipe: Recipe, **asked: Any) -> dict[str, Any]:

@@ -93,6 +93,33 @@ def test_it_resumes_bit_exactly_with_the_same_images(tmp_path: Path) -> None:
         locate_data(read_manifest(tmp_path / "run"))
 
 
+def test_a_run_resumes_only_as_it_was_started(tmp_path: Path) -> None:
+    parts = stripes(), stripes(20, "validation"), stripes(20, "test")
+    run = tmp_path / "run"
+    with failing_at(3):
+        shortcaps.train(network(), *parts, out=run, **QUICK)
+
+    def refused(message: str, model: Any, **settings: Any) -> None:
+        before = {file.name for file in run.iterdir()}
+        with pytest.raises(RunError, match=message) as caught:
+            shortcaps.train(model, *parts, out=run, resume=True, show=False, **settings)
+        assert "\n" not in str(caught.value)
+        assert {file.name for file in run.iterdir()} == before, "nothing was trained"
+
+    other = shortcaps.create_model("compact-68k", classes=2, image_size=16)
+    refused("the network has name compact-68k, but that of .*run has compact-23k: create it alike", other)
+    refused("the network has routing em, but that of .*run has", network(routing="em"))
+    refused(r"epochs 50 is not what .*run was started with \(2\): leave it out, or start another", network(), epochs=50)
+    refused(r"lr 0.5 is not what .*run was started with \(None\)", network(), lr=0.5)
+    refused("model compact-68k is not what", "compact-68k")
+    refused("unknown setting 'epoch'", network(), epoch=3)
+    trained = shortcaps.save(network(), tmp_path / "saved", class_names=("across", "down"))
+    refused("run did not begin with the weights of .*saved: give the run it began with", trained)
+    assert shortcaps.train("compact-23k", *parts, out=run, resume=True, show=False, network=TINY) is not None
+    shortcaps.train(trained, *parts, out=tmp_path / "further", **QUICK)
+    assert shortcaps.train(trained, *parts, out=tmp_path / "further", resume=True, show=False) is not None
+
+
 def test_a_name_is_created_for_the_images_and_a_run_is_trained_further(tmp_path: Path) -> None:
     shortcaps.train("compact-23k", stripes(), out=tmp_path / "run", network=TINY, **QUICK)
     manifest = read_manifest(tmp_path / "run")
@@ -135,5 +162,9 @@ def test_what_does_not_fit_is_said_in_one_line(tmp_path: Path) -> None:
     refused("train_data is a list: give a Dataset", network(), [1, 2])
     refused("8 images are too few to hold some out: give validation_data and test_data", network(), stripes(8))
     refused("routing is a setting of the network, which was given: leave it out", network(), routing="em")
-    refused("max_images goes with data sets by name", network(), max_images=3)
+    asked = {"per_class": 5, "image_size": 32, "colour": True, "draw": 1, "max_images": 3, "protocol": "paper"}
+    for name, value in {**asked, "camera": "left", "group_by": "x", "data_options": {"a": 1}}.items():
+        refused(f"{name} goes with data sets by name, but the images were given", network(), **{name: value})
+    refused("there are no images for validation: give some as validation_data", network(), validation_data=stripes(0))
+    refused("there are no images for test: give some as test_data", network(), test_data=stripes(0))
     refused("unknown setting 'epoch': did you mean epochs", network(), epoch=3)

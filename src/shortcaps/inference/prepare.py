@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from shortcaps.errors import RunError
 from shortcaps.inference.pixels import PixelPreparation
 from shortcaps.models.plan import as_size
 
@@ -21,12 +22,23 @@ class Preparation(PixelPreparation):
 
     @classmethod
     def of_run(cls, manifest: Manifest) -> Preparation:
-        """The preparation for the network of a run."""
+        """The preparation for the network of a run.
+
+        Raises:
+            RunError: No picture could be prepared so: what the network should see is larger, or digits are to be in colour.
+        """
         data, network = manifest.data, manifest.network
-        image_size = as_size(network["image_size"])
-        return cls(
-            data.stored_size, image_size, int(network["channels"]), data.bright_on_dark, data.centred_digits, data.fit
-        )
+        image_size, channels = as_size(network["image_size"]), int(network["channels"])
+        if any(stored < shown for stored, shown in zip(data.stored_size, image_size, strict=True)):
+            stored, shown = ("x".join(map(str, size)) for size in (data.stored_size, image_size))
+            raise RunError(
+                f"stored_size {stored} is smaller than the {shown} of which the network sees the middle: give at least {shown}"
+            )
+        if data.centred_digits and channels != 1:
+            raise RunError(
+                f"centred_digits goes with grey pictures, but the network takes {channels} channels: set it to false"
+            )
+        return cls(data.stored_size, image_size, channels, data.bright_on_dark, data.centred_digits, data.fit)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -13,6 +14,7 @@ from shortcaps.backbones import evaluating
 from shortcaps.data import Dataset
 from shortcaps.environment import describe_environment
 from shortcaps.errors import RunError
+from shortcaps.inference.prepare import Preparation
 from shortcaps.models import Network, create_model
 from shortcaps.models.blueprint import blueprint_origins, plain_blueprint
 from shortcaps.registry import UnknownPart
@@ -70,20 +72,22 @@ def save(
         raise RunError(str(error)) from error
     check_settings(blueprint)
     data = _describe_data(model, class_names, preparation, label)
+    manifest = Manifest({}, {}, blueprint, data, describe_environment(), blueprint_origins(blueprint))
+    Preparation.of_run(manifest)  # refuses what would make every answer wrong
     weights = {name: tensor.detach().clone().cpu() for name, tensor in model.state_dict().items()}
     for name, tensor in weights.items():
         if not tensor.isfinite().all():
             raise RunError(f"the network holds numbers that are not finite, in {name}: it was not saved")
     _check_same(model, blueprint, weights)
-    plugins = blueprint_origins(blueprint)
     target = RunDirectory(Path(run).expanduser())
     target.claim(resume=False)
     try:
         target.write_weights(weights, target.weights_file)
         if isinstance(preparation, Dataset):
             write_sample(target, preparation)
+        else:
+            target.sample_file.unlink(missing_ok=True)  # of a run that was here before
         # Last, as it makes the directory a run.
-        manifest = Manifest({}, {}, blueprint, data, describe_environment(), plugins)
         target.write_json("config.json", manifest.to_json())
     finally:
         target.release()
@@ -93,6 +97,7 @@ def save(
 def _describe_data(
     model: Network, class_names: Sequence[str] | None, preparation: Dataset | Mapping[str, Any] | None, label: str
 ) -> TrainedOn:
+    names = _listed(class_names) or list(model.class_names)
     given: dict[str, Any]
     if isinstance(preparation, Dataset):
         shape = preparation.image_shape
@@ -103,17 +108,10 @@ def _describe_data(
             )
         given = {name: getattr(preparation, name) for name in _PREPARATION if hasattr(preparation, name)}
         given["stored_size"] = tuple(preparation.images.shape[2:])
-        class_names = class_names or model.class_names or preparation.class_names
+        names = names or list(preparation.class_names)
         label = label or preparation.label
     else:
-        given = dict(preparation or {})
-        for name in given:
-            if name not in _PREPARATION:
-                raise RunError(f"preparation: {unknown_setting(name, _PREPARATION)}")
-        if "stored_size" in given:
-            size = given["stored_size"]
-            given["stored_size"] = (size, size) if isinstance(size, int) else tuple(size)
-    names = tuple(class_names or model.class_names)
+        given = _settings_of(preparation)
     if len(names) != model.classes:
         raise RunError(
             f"the network has {model.classes} classes, but there are {len(names)} class_names: give one for each, in the order of the "
@@ -124,8 +122,41 @@ def _describe_data(
     defaults = {"stored_size": tuple(model.image_size), "bright_on_dark": False, "centred_digits": False}
     where = label or "images of one's own"
     return TrainedOn(
-        **{"name": where, "label": where, "protocol": "default", "class_names": names, **defaults, **given}
+        **{"name": where, "label": where, "protocol": "default", "class_names": tuple(names), **defaults, **given}
     )
+
+
+def _listed(class_names: Sequence[str] | None) -> list[str]:
+    """Names of classes as plain texts, from whatever holds them, e.g. an array."""
+    try:
+        names = [] if class_names is None else list(class_names)
+    except TypeError as error:
+        raise RunError(f"class_names {class_names!r:.40} is no list: give a text for each class") from error
+    for name in names:
+        if not isinstance(name, str):
+            raise RunError(f"class_names has {name!r:.40}, which is no text: give a text for each class")
+    return [str(name) for name in names]
+
+
+def _settings_of(preparation: Mapping[str, Any] | None) -> dict[str, Any]:
+    if not isinstance(preparation, Mapping | None):
+        raise RunError(
+            f"preparation is a {type(preparation).__name__}: give a Dataset, or a mapping with any of {', '.join(_PREPARATION)}"
+        )
+    given = dict(preparation or {})
+    for name in given:
+        if name not in _PREPARATION:
+            raise RunError(f"preparation: {unknown_setting(str(name), _PREPARATION)}")
+    if "stored_size" in given:
+        size = given["stored_size"]
+        try:
+            height, width = map(operator.index, size if isinstance(size, Sequence) else (size, size))
+        except (TypeError, ValueError) as error:
+            raise RunError(
+                f"preparation: stored_size {size!r:.40} is no size: give whole numbers of pixels, one or height and width"
+            ) from error
+        given["stored_size"] = (height, width)
+    return given
 
 
 def _check_same(model: Network, blueprint: Mapping[str, Any], weights: Mapping[str, torch.Tensor]) -> None:

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from shortcaps.data import find_spec
-from shortcaps.data.decode import DEFAULT_FIT
+from shortcaps.data.decode import DEFAULT_FIT, FITS
 from shortcaps.errors import RunError
 from shortcaps.losses import LOSSES
 from shortcaps.recipes import Recipe
@@ -66,6 +66,8 @@ class TrainedOn:
         twice = [name for name, count in Counter(self.class_names).items() if count > 1]
         if twice:
             raise RunError(f"class_names has {twice[0]!r:.40} more than once")
+        if self.fit not in FITS:
+            raise RunError(f"unknown fit {self.fit!r:.40}: choose one of {', '.join(FITS)}")
 
 
 @checked_dataclass

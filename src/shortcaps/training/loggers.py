@@ -104,29 +104,38 @@ class TensorBoardLogger(Callback):
 class CSVLogger(Callback):
     """Writes steps.csv into the run directory, a row every 20 steps; metrics.csv, a row for each epoch, is there anyway."""
 
+    def __init__(self) -> None:
+        self._file: Path | None = None
+        self._rows: list[dict[str, Any]] = []
+
     def begin(self, run: RunInfo) -> None:
-        """Keep the rows of a resumed run up to its checkpoint."""
-        self._file, self._rows = run.path / "steps.csv", []
-        if run.first_step and self._file.is_file():
-            with self._file.open(newline="") as file:
-                self._rows = [row for row in csv.DictReader(file) if int(row["step"]) <= run.first_step]
+        """Keep the rows of a resumed run up to its checkpoint.
+
+        Raises:
+            RunError: They cannot be read.
+        """
+        file = run.path / "steps.csv"
+        if run.first_step and file.is_file():
+            try:
+                with file.open(newline="") as lines:
+                    self._rows = [row for row in csv.DictReader(lines) if int(row["step"]) <= run.first_step]
+            except (ValueError, TypeError, KeyError, csv.Error) as error:
+                reason = f"{type(error).__name__}: {error}"
+                raise RunError(f"{file} is damaged ({reason}): mend it or remove it, then resume") from error
+        self._file = file
 
     def step(self, metrics: StepMetrics) -> None:
-        """Add a row."""
+        """Add a row, at once: if the process is killed, the run resumes from a checkpoint within the epoch."""
         self._rows.append(asdict(metrics))
-
-    def epoch(self, metrics: EpochMetrics) -> None:
-        """Write the file."""
         self._write()
 
     def end(self, result: TrainingResult | None) -> None:
-        """Write the file."""
-        self._write()
-
-    _file: Path
-    _rows: list[dict[str, Any]]
+        """Write the file, of a run that was too short for a row too."""
+        if self._file is not None:  # otherwise it could not be read, and is left to be mended
+            self._write()
 
     def _write(self) -> None:
+        assert self._file is not None, "training has begun"
         text = io.StringIO()
         writer = csv.DictWriter(text, [field.name for field in fields(StepMetrics)], lineterminator="\n")
         writer.writeheader()

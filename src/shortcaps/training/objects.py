@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,8 @@ from shortcaps.data import SPLITS, Dataset
 from shortcaps.errors import RunError
 from shortcaps.inference.load import load
 from shortcaps.models import MODELS, Network
-from shortcaps.runs.config import TrainConfig
+from shortcaps.runs.config import FLAGS, TrainConfig
+from shortcaps.runs.directory import read_manifest
 from shortcaps.training.display import ConsoleDisplay, Display
 from shortcaps.training.run import TrainingResult
 from shortcaps.training.run import train as train_config
@@ -42,16 +45,18 @@ def train(
         validation_data: Images to select weights by; by default a tenth of `train_data` is held out.
         test_data: Images to test with once, at the end; by default another tenth.
         out: The run directory.
-        resume: Whether to resume the run in it, with the same images.
+        resume: Whether to resume the run in it, with the same images, a network like its own, and the settings it was started with, which
+            may be left out.
         show: Whether progress is printed.
         **settings: Settings of `shortcaps train` by their names on the command line, with underscores: `recipe`, `epochs`, `batch_size`, `lr`,
-            `loss`, `seed`, `precision`, `freeze`…; those of a network given by name too: `routing`, `network={…}`.
+            `loss`, `seed`, `precision`, `freeze`…; those of a network given by name too: `routing`, `network={…}`. Not those of the data,
+            such as `image_size`: the images are used as they are.
 
     Returns:
         The result, with the evaluation on the test images and the directory.
 
     Raises:
-        RunError: The network and the images do not fit each other, or a setting makes no sense.
+        RunError: The network and the images do not fit each other, a setting makes no sense, or a run to resume was started otherwise.
         RunFault: Something failed while running: a loss that is not finite, a full disk.
 
     Example:
@@ -59,8 +64,14 @@ def train(
         result = shortcaps.train(model, shortcaps.load_dataset("mnist", "train"), out="runs/mine", epochs=1)
         result.test.accuracy
     """
+    for name in settings:
+        if name in FLAGS and FLAGS[name].section == "data":
+            raise RunError(
+                f"{name} goes with data sets by name, but the images were given: leave it out, or give it to load_dataset"
+            )
     splits = _splits(train_data, validation_data, test_data)
     network = _find_network(model)
+    given = dict(settings)
     start = None
     if isinstance(network, Network):
         if network.classes != len(train_data.class_names):
@@ -72,14 +83,13 @@ def train(
     elif isinstance(network, Path):
         start = Start.of_run(network)
         settings = {**inherited_training(network, settings), **settings, "start": str(network)}
+    else:
+        settings["model"] = given["model"] = network
     if start is not None:
         settings |= _settings_of(start, settings)
-    else:
-        settings["model"] = network
-    for name in ("data", "folder", "max_images"):
-        if name in settings:
-            raise RunError(f"{name} goes with data sets by name: the images were given")
     config = TrainConfig.of(data=train_data.name, protocol=train_data.protocol, **settings)
+    if resume:
+        _check_resumed(Path(out), config, given, start, train_data)
     display: Display | None = None
     if show:
         from rich.console import Console
@@ -113,6 +123,42 @@ def _settings_of(start: Start, given: dict[str, Any]) -> dict[str, Any]:
     return network_flags(start.network)
 
 
+def _check_resumed(
+    run: Path, config: TrainConfig, given: Mapping[str, Any], start: Start | None, data: Dataset
+) -> None:
+    """Raise RunError if settings or network are not those that a run was started with: it would resume with its own, without a word.
+
+    Args:
+        run: The run to resume.
+        config: The config of what was asked for now.
+        given: The settings that the caller gave; the others may differ.
+        start: The network that was given, if it was no name.
+        data: The training images.
+    """
+    manifest = read_manifest(run)
+    stored, otherwise = manifest.train, "or start another run with another out"
+    for name in given:
+        value = json.loads(json.dumps(config.get(name), default=repr))  # as config.json holds it
+        if value != stored.get(name):
+            raise RunError(
+                f"{name} {value} is not what {run} was started with ({stored.get(name)}): leave it out, {otherwise}"
+            )
+    if start is None:
+        return
+    network = start.network_for(data)
+    for name in dict.fromkeys(("name", *network, *manifest.network)):
+        if network.get(name) != manifest.network.get(name):
+            raise RunError(
+                f"the network has {name} {network.get(name)}, but that of {run} has {manifest.network.get(name)}: create it alike, "
+                f"{otherwise}"
+            )
+    before = "" if manifest.origin is None else manifest.origin.sha256
+    if start.origin.run and start.origin.sha256 != before:
+        raise RunError(
+            f"{run} did not begin with the weights of {start.origin.run}: give the run it began with, {otherwise}"
+        )
+
+
 def _splits(training: Dataset, validation: Dataset | None, test: Dataset | None) -> dict[str, Dataset]:
     if not isinstance(training, Dataset):
         raise RunError(
@@ -132,15 +178,17 @@ def _splits(training: Dataset, validation: Dataset | None, test: Dataset | None)
         parts = {split: order[n * share : (n + 1) * share] for n, split in enumerate(missing)}
         chosen = {split: torch.isin(groups, part).nonzero().squeeze(1) for split, part in parts.items()}
         rest = (~torch.isin(groups, order[: len(missing) * share])).nonzero().squeeze(1)
-        validation = validation or replace(training.subset(chosen["validation"]), split="validation")
-        test = test or replace(training.subset(chosen["test"]), split="test")
+        if validation is None:
+            validation = replace(training.subset(chosen["validation"]), split="validation")
+        if test is None:
+            test = replace(training.subset(chosen["test"]), split="test")
         training = training.subset(rest)
     assert validation is not None, "it was given, or held out"
     assert test is not None, "it was given, or held out"
     found = dict(zip(SPLITS, (training, validation, test), strict=True))
     for split, part in found.items():
         if not len(part):
-            raise RunError(f"there are no images for {split}")
+            raise RunError(f"there are no images for {split}: give some as {split}_data")
         if part.class_names != training.class_names or part.image_shape != training.image_shape:
             raise RunError(
                 f"the images for {split} have other classes or another size than those for training: "

@@ -31,6 +31,11 @@ from shortcaps.training.replicas import Replicas
 from shortcaps.training.seeds import derive
 from shortcaps.training.start import Start
 
+_STEPS_TRIED = 100
+"""Steps of an epoch, of those that a schedule is tried with."""
+_ROUNDING = 1e-6
+"""By how much a factor may exceed its bounds, where it was computed."""
+
 
 def make_fabric(config: TrainConfig) -> Fabric:
     """The processes that train together, on the best devices there are.
@@ -103,7 +108,7 @@ def augmentation(recipe: Recipe, data: Dataset) -> View:
 
 
 def check_recipe(recipe: Recipe, model: Network) -> None:
-    """Call loss and schedule once with the recipe's settings, as they alone know which they take.
+    """Call loss and schedule with the recipe's settings, as they alone know which they take.
 
     Args:
         recipe: The recipe that takes effect.
@@ -116,6 +121,10 @@ def check_recipe(recipe: Recipe, model: Network) -> None:
         raise RunError(
             f"mixup {recipe.mixup:g} does not go with the {model.title}, which reconstructs images of one class: set mixup = 0"
         )
+    if "weights" in recipe.loss_settings:
+        raise RunError(
+            "weights is no setting of a loss, which is given those of the images: use class_weights or balance"
+        )
     activations = torch.full((1, model.classes), 0.5)
     labels = torch.eye(model.classes)[:1] if recipe.mixup else torch.zeros(1, dtype=torch.int64)
     weighted = {"weights": torch.ones(1)} if weighs_classes(recipe) else {}
@@ -126,11 +135,24 @@ def check_recipe(recipe: Recipe, model: Network) -> None:
         used = " and ".join(filter(None, [used, "mixup" * bool(recipe.mixup), "class weights" * bool(weighted)]))
         raise RunError(f"the loss {recipe.loss} does not work{' with ' * bool(used)}{used}: {error}") from error
     try:
-        SCHEDULES[recipe.schedule](0, 1, 1, **recipe.schedule_settings)
+        _try_schedule(recipe)
     except (TypeError, ValueError, ArithmeticError) as error:
         raise RunError(
             f"the schedule {recipe.schedule} does not work with schedule_settings {recipe.schedule_settings}: {error}"
         ) from error
+
+
+def _try_schedule(recipe: Recipe) -> None:
+    """Call the schedule for the first step, one in the middle and the last.
+
+    Raises:
+        ValueError: A factor is not in 0–1: below, training would climb, and above, `lr` would not be the highest rate.
+    """
+    steps = recipe.epochs * _STEPS_TRIED
+    for step in (0, steps // 2, steps - 1):
+        factor = SCHEDULES[recipe.schedule](step, steps, _STEPS_TRIED, **recipe.schedule_settings)
+        if not -_ROUNDING <= factor <= 1 + _ROUNDING:
+            raise ValueError(f"its factor at step {step} of {steps} is {factor:g}, not in 0 to 1")
 
 
 def weighs_classes(recipe: Recipe) -> bool:
@@ -139,7 +161,7 @@ def weighs_classes(recipe: Recipe) -> bool:
 
 
 def class_weights(recipe: Recipe, data: Dataset) -> Tensor | None:
-    """The factor of each class's losses, (classes,), whose mean over the training images is 1; None if classes are not weighted.
+    """The factor of each class's losses, (classes,), whose mean over the images shown is 1; None if classes are not weighted.
 
     Raises:
         RunError: The recipe weights a class that the data set does not have, or gives all classes weight 0.
@@ -155,6 +177,8 @@ def class_weights(recipe: Recipe, data: Dataset) -> Tensor | None:
     weights = torch.tensor([recipe.class_weights.get(name, 1.0) for name in data.class_names], dtype=torch.float64)
     if recipe.balance == "weights":
         weights = weights / counts.clamp_min(1)
+    elif recipe.balance == "sampling":  # which shows equally many of each class that has images
+        counts = (counts > 0) * len(data) / (counts > 0).sum()
     total = (weights * counts).sum()
     if total == 0:
         raise RunError(f"class_weights {recipe.class_weights} leave no image with a weight: give one class more than 0")
