@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import threading
 from collections.abc import Iterator
@@ -19,8 +20,9 @@ from shortcaps.reproduce.grid import Job, Processes
 from shortcaps.reproduce.readme import replace_block
 from shortcaps.runs.config import TrainConfig
 from shortcaps.studies import STUDIES
+from shortcaps.studies.findings import compare
 from shortcaps.studies.measured import Measured, Scores, read_measurement, read_measurements, write_measurement
-from shortcaps.studies.report import all_lines, readme_lines, write_study
+from shortcaps.studies.report import all_lines, readme_lines, sentences_of, write_study
 from shortcaps.studies.run import Places, plan, run_study
 from shortcaps.studies.study import Lookup, Study
 from shortcaps.studies.trained import Shelf, runs_by_pattern, wanted_runs
@@ -219,6 +221,15 @@ def test_a_measurement_is_read_as_it_was_written(tmp_path: Path) -> None:
     (tmp_path / "baseline-fuzzy-x-seed3.npz").write_bytes(b"no zip file")
     with pytest.raises(RunError, match=r"baseline-fuzzy-x-seed3.json cannot be read as a measurement"):
         read_measurements(tmp_path)
+
+
+def test_main_claims_get_a_sentence_and_the_others_are_counted(copy: Places) -> None:
+    findings = compare(affine(), read_measurements(copy.results / "affine"))
+    first, rest = sentences_of(findings)
+    assert first == str(next(finding for finding in findings if finding.is_main))
+    counted = [int(number) for number in re.findall(r" in (\d+)", rest)]
+    assert rest.startswith("Of the other 4 comparisons, below, compact-23k is ")
+    assert sum(counted) == 4
 
 
 def test_the_readme_s_table_has_a_row_for_each_main_claim(copy: Places) -> None:

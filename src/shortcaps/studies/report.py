@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -65,7 +66,7 @@ def write_study(study: Study, folder: Path) -> tuple[Path, ...]:
         title=study.title + (" (quick version)" if study.quick else ""),
         command=f"shortcaps study {study.name}{' --quick' if study.quick else ''}",
         notes=notes,
-        sentences=[*map(str, findings), *study.sentences(measurements)],
+        sentences=[*sentences_of(findings), *study.sentences(measurements)],
         parts=[
             ("Comparisons", findings_grid(findings)),
             ("Measured", values_grid(measurements)),
@@ -74,6 +75,17 @@ def write_study(study: Study, folder: Path) -> tuple[Path, ...]:
         pictures={study.title: as_svg(figure)},
     )
     return (folder / f"{study.name}.json", folder / f"{study.name}.png", *pages)
+
+
+def sentences_of(findings: Sequence[Finding]) -> list[str]:
+    """A sentence for each main claim, and for each network one that counts the others, which the table has."""
+    said = [str(finding) for finding in findings if finding.is_main]
+    others = [finding for finding in findings if not finding.is_main]
+    for network in dict.fromkeys(finding.network for finding in others):
+        verdicts = Counter(finding.verdict for finding in others if finding.network == network)
+        counted = ", ".join(f"{verdict} in {count}" for verdict, count in verdicts.most_common())
+        said.append(f"Of the other {verdicts.total()} comparisons, below, {network} is {counted}.")
+    return said
 
 
 def _common_notes(measurements: Sequence[Measurement]) -> list[str]:
