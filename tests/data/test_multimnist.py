@@ -59,7 +59,15 @@ def test_the_set_is_the_same_each_time_and_each_split_has_digits_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(multimnist, "MNIST", fake_mnist(tmp_path, monkeypatch))
+    used: list[set[bytes]] = []
+    monkeypatch.setattr(
+        multimnist,
+        "overlaid",
+        lambda digits, *others: (used.append({d.numpy().tobytes() for d in digits}), overlaid(digits, *others))[1],
+    )
     splits = [load_dataset("multimnist", split) for split in ("train", "validation", "test")]
+    assert len(used) == 3
+    assert len(set.union(*used)) == sum(map(len, used)), "no digit is in two splits"
     assert [len(data) for data in splits] == [TRAIN - VALIDATION, VALIDATION, TEST // 2]
     assert splits[0].fingerprint() == load_dataset("multimnist", "train").fingerprint()
     assert splits[0].image_shape == (1, 36, 36)
