@@ -22,13 +22,8 @@ from typing import Any
 
 import torch
 
-from shortcaps.data import AUGMENTATIONS, DATASETS
 from shortcaps.errors import RunError
 from shortcaps.files import read_json, remove_leftovers
-from shortcaps.losses import LOSSES
-from shortcaps.models import MODELS
-from shortcaps.recipes import RECIPES
-from shortcaps.registry import Registry
 from shortcaps.reproduce.cells import Cell
 from shortcaps.reproduce.records import (
     Record,
@@ -39,9 +34,9 @@ from shortcaps.reproduce.records import (
     still_counts,
     write_record,
 )
-from shortcaps.routing import ROUTINGS
 from shortcaps.runs.config import FLAGS, TrainConfig
 from shortcaps.runs.directory import read_manifest
+from shortcaps.runs.origins import plugins_of
 from shortcaps.startup import look_at_machine
 
 log = logging.getLogger(__name__)
@@ -83,21 +78,9 @@ class Job:
                 )
             elif value is not None:
                 flags += [f"--{spelled}", str(value)]
-        return [*flags, *(word for plugin in self._plugins() for word in ("--plugin", plugin))]
-
-    def _plugins(self) -> tuple[str, ...]:
-        """The plug-ins that parts of this job come from."""
-        config = self.config
-        parts: tuple[tuple[Registry[Any], str | None], ...] = (
-            (MODELS, config.model.name),
-            (ROUTINGS, config.model.routing),
-            (DATASETS, config.data.name),
-            (RECIPES, config.recipe_name),
-            (LOSSES, config.optim.loss),
-            (AUGMENTATIONS, config.optim.augment),
-        )
-        origins = (registry.origin(name) for registry, name in parts if name is not None)
-        return tuple(dict.fromkeys(origin for origin in origins if origin is not None))
+        model = self.config.model
+        plugins = plugins_of(self.config, self.config.make_recipe(), {"name": model.name, "routing": model.routing})
+        return [*flags, *(word for plugin in plugins for word in ("--plugin", plugin))]
 
     @property
     def command(self) -> str:

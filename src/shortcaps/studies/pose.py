@@ -190,13 +190,14 @@ class Pose(Study):
     def measure(self, model: Network, trained: Trained, others: Lookup) -> Measured:
         """R² of every target, of the network and of one like it that was never trained; equivariance."""
         side_of(model, SIDE)
-        scores = self._read(model, "", WIDTH) | self._read(model, "direction ", WIDTH, by_direction=True)
+        found = self._represented(model)
+        scores = self._read(found, "", WIDTH) | self._read([directions(part) for part in found], "direction ", WIDTH)
         values = {}
         features = observe(model, self.test.images[:1]).features
         if features is not None and features.shape[1] > WIDTH:
-            values["all features"] = self._read(model, "", features.shape[1])["mean"].mean
+            values["all features"] = self._read(found, "", features.shape[1])["mean"].mean
         untrained = make_network(trained.manifest.network, trained.seed).eval()
-        scores |= self._read(untrained, "untrained ", WIDTH)
+        scores |= self._read(self._represented(untrained), "untrained ", WIDTH)
         upright = draw_images("mnist", "test", 300 if self.quick else 500).images
         measured = model if isinstance(model, CapsuleNetwork) else cast(CapsuleNetwork, _FeaturesAsPose(model))
         followed = equivariance_score(measured, as_floats(placed(upright, SIDE, seed=40_028)))
@@ -204,10 +205,11 @@ class Pose(Study):
         values |= {f"equivariance {name}": score for name, score in followed.by_transformation.items()}
         return Measured(scores, values, identify(self.test.images, self.fit.images))
 
-    def _read(self, model: Network, prefix: str, width: int, *, by_direction: bool = False) -> dict[str, Scores]:
-        found = [representation(model, posed.images, posed.labels) for posed in (self.fit, self.test)]
-        if by_direction:
-            found = [directions(values) for values in found]
+    def _represented(self, model: Network) -> list[Tensor]:
+        """What a network says of the images that readings are fitted to, and of those that they are tested on."""
+        return [representation(model, posed.images, posed.labels) for posed in (self.fit, self.test)]
+
+    def _read(self, found: Sequence[Tensor], prefix: str, width: int) -> dict[str, Scores]:
         fitted, tested = reduced(found[0], found[1], width)
         predicted = read_off(fitted, self.fit, tested, self.test)
         scores = [r2_scores(predicted[:, n], self.test.targets[:, n]) for n in range(len(TARGETS))]

@@ -11,19 +11,18 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
-from shortcaps.data import AUGMENTATIONS, DATASETS, SPLITS, Dataset, View, draw_per_class, load_dataset
+from shortcaps.data import SPLITS, Dataset, View, draw_per_class, load_dataset
 from shortcaps.data.augment import Elastic
 from shortcaps.environment import best_device, describe_environment
 from shortcaps.errors import RunError
 from shortcaps.losses import LOSSES
 from shortcaps.models import MODELS, Network, create_model, recommend_model
-from shortcaps.models.blueprint import blueprint_origins
 from shortcaps.models.recommend import LARGE_SIDE
-from shortcaps.recipes import RECIPES, Recipe
-from shortcaps.registry import Registry
+from shortcaps.recipes import Recipe
 from shortcaps.runs.config import TrainConfig
 from shortcaps.runs.located import absolute_paths
 from shortcaps.runs.manifest import Manifest, TrainedOn, digest_of
+from shortcaps.runs.origins import plugins_of
 from shortcaps.schedules import SCHEDULES
 from shortcaps.startup import choices_made
 from shortcaps.training.display import Display
@@ -315,16 +314,3 @@ def make_manifest(
         digest_of(asked, took_effect),
         None if start is None else start.origin_for(data),
     )
-
-
-def plugins_of(config: TrainConfig, recipe: Recipe, network: Mapping[str, Any]) -> tuple[str, ...]:
-    """The plug-ins that parts of this run come from, as they were named."""
-    parts: list[tuple[Registry[Any], str]] = [
-        (DATASETS, config.data.name),
-        (RECIPES, config.recipe_name),
-        (LOSSES, recipe.loss),
-        (SCHEDULES, recipe.schedule),
-        (AUGMENTATIONS, recipe.augment or ""),
-    ]
-    origins = (registry.origin(name) for registry, name in parts)
-    return tuple(dict.fromkeys((*blueprint_origins(network), *(origin for origin in origins if origin is not None))))

@@ -87,12 +87,16 @@ def count_pictures(path: Path) -> int | None:
     """How many pictures there are at a path, of all splits; None if there is nothing of one's own."""
     if not is_own(path):
         return None
-    return len(next(layout for layout in LAYOUTS if layout.recognises(path)).list(path, None).pictures)
+    return len(_layout_of(path).list(path, None).pictures)
+
+
+def _layout_of(path: Path) -> Layout:
+    return next(layout for layout in LAYOUTS if layout.recognises(path))
 
 
 def own_spec(path: Path) -> DatasetSpec:
     """A folder or table as a data set: nothing is known of its images but what they are made into."""
-    layout = next(layout for layout in LAYOUTS if layout.recognises(path))
+    layout = _layout_of(path)
 
     def load(
         split: str,
