@@ -8,7 +8,8 @@ import re
 import pytest
 import torch
 
-from shortcaps import log_probability_loss, margin_loss, spread_loss, spread_margin
+from shortcaps import log_odds_loss, log_probability_loss, margin_loss, spread_loss, spread_margin
+from shortcaps.routing.base import pose_length, squash
 
 
 def test_spread_loss_is_equation_14() -> None:
@@ -66,7 +67,39 @@ def test_log_probability_loss_keeps_its_gradient_where_probabilities_are_tiny_or
     assert small.grad[0, 0] < -0.9, "the target is raised with full force"
 
 
-@pytest.mark.parametrize("loss", [spread_loss, margin_loss, log_probability_loss])
+def test_log_odds_loss_is_the_odds_of_the_target_among_all_and_a_tenth_of_each_by_itself() -> None:
+    activations, labels = torch.rand(5, 3, dtype=torch.float64), torch.tensor([0, 1, 2, 1, 0])
+    total = 0.0
+    for a, t in zip(activations.tolist(), labels.tolist(), strict=True):
+        odds = [each / (1 - each) for each in a]
+        total -= math.log(odds[t] / sum(odds))
+        total -= 0.1 * sum(math.log(a[m] if m == t else 1 - a[m]) for m in range(3))
+    assert log_odds_loss(activations, labels).item() == pytest.approx(total / 5)
+
+
+def test_log_odds_of_sigmoids_is_the_cross_entropy_of_what_they_were_given() -> None:
+    scores, labels = torch.randn(5, 3, dtype=torch.float64), torch.tensor([0, 1, 2, 1, 0])
+    expected = torch.nn.functional.cross_entropy(scores, labels).item()
+    assert log_odds_loss(torch.sigmoid(scores), labels, absolute=0.0).item() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("factor", [1.0, 30.0])
+def test_log_odds_tell_squashed_poses_apart_however_long_they_are(factor: float) -> None:
+    poses = torch.randn(4, 3, 4, 4, dtype=torch.float64)
+    labels = torch.tensor([0, 1, 2, 1])
+
+    def losses_of(scale: float) -> tuple[float, float]:
+        activations = pose_length(squash(scale * poses))
+        return (
+            log_odds_loss(activations, labels, absolute=0.0).item(),
+            log_probability_loss(activations, labels, absolute=0.0).item(),
+        )
+
+    assert losses_of(factor)[0] == pytest.approx(losses_of(1.0)[0])
+    assert losses_of(300.0)[1] == pytest.approx(math.log(3), abs=1e-4), "their activations no longer differ"
+
+
+@pytest.mark.parametrize("loss", [spread_loss, margin_loss, log_probability_loss, log_odds_loss])
 def test_the_loss_of_shares_is_the_mean_of_the_losses_of_the_classes(loss) -> None:
     activations = torch.rand(6, 4, dtype=torch.float64)
     shares = torch.rand(6, 4, dtype=torch.float64).softmax(1)
@@ -89,7 +122,7 @@ def test_label_smoothing_spreads_a_share_of_the_target_evenly(loss) -> None:
     assert loss(activations, labels, label_smoothing=0.2) != loss(activations, labels)
 
 
-@pytest.mark.parametrize("loss", [spread_loss, margin_loss, log_probability_loss])
+@pytest.mark.parametrize("loss", [spread_loss, margin_loss, log_probability_loss, log_odds_loss])
 @pytest.mark.parametrize("smoothing", [1.5, -0.3, float("nan")])
 def test_label_smoothing_is_a_share(loss, smoothing: float) -> None:
     with pytest.raises(ValueError, match=r"label_smoothing \S+ is not a share of the target: give 0 to 1"):
@@ -110,13 +143,13 @@ def test_label_smoothing_of_log_probability_changes_its_first_term_only() -> Non
     assert (by_label - first).item() == pytest.approx(second.item())
 
 
-@pytest.mark.parametrize("loss", [spread_loss, margin_loss, log_probability_loss])
+@pytest.mark.parametrize("loss", [spread_loss, margin_loss, log_probability_loss, log_odds_loss])
 def test_gradcheck_of_the_losses(loss) -> None:
     probabilities = torch.rand(4, 3, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda p: loss(p, torch.tensor([0, 1, 2, 1])), probabilities)
 
 
-@pytest.mark.parametrize("loss", [spread_loss, margin_loss, log_probability_loss])
+@pytest.mark.parametrize("loss", [spread_loss, margin_loss, log_probability_loss, log_odds_loss])
 def test_bad_labels_are_named(loss) -> None:
     with pytest.raises(ValueError, match=re.escape("labels (3,): give (batch, classes) and (batch,)")):
         loss(torch.rand(4, 3), torch.tensor([0, 1, 2]))

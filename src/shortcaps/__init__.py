@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from shortcaps.layers import CapsuleHead
     from shortcaps.losses import (
         list_losses,
+        log_odds_loss,
         log_probability_loss,
         margin_loss,
         register_loss,
@@ -55,7 +56,7 @@ else:
         "inference.load": "load",
         "inference.save": "save",
         "layers": "CapsuleHead",
-        "losses": "list_losses log_probability_loss margin_loss register_loss spread_loss spread_margin",
+        "losses": "list_losses log_odds_loss log_probability_loss margin_loss register_loss spread_loss spread_margin",
         "models": "PRESETS Architecture CapsuleNetwork ClassCapsules Network create_model list_models register_model",
         "plugins": "load_plugin",
         "recipes": "list_recipes register_recipe",
@@ -123,6 +124,7 @@ __all__ = [
     "load",
     "load_dataset",
     "load_plugin",
+    "log_odds_loss",
     "log_probability_loss",
     "margin_loss",
     "register_augmentation",

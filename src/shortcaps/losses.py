@@ -52,7 +52,7 @@ def list_losses(pattern: str | Sequence[str] = "*", *, exclude: str | Sequence[s
 
     Examples:
         >>> list_losses()
-        ['log-probability', 'margin', 'spread']
+        ['log-odds', 'log-probability', 'margin', 'spread']
     """
     return LOSSES.names(pattern, exclude=exclude)
 
@@ -171,21 +171,71 @@ def log_probability_loss(
         ValueError: Activations and labels do not fit each other, or label_smoothing is not in 0–1.
         TypeError: The labels are of another type.
     """
+    logarithms, complements = _logarithms(activations, labels, label_smoothing)
+    return _apart_and_by_itself(logarithms, logarithms, complements, labels, absolute, label_smoothing, weights)
+
+
+def log_odds_loss(
+    activations: Tensor,
+    labels: Tensor,
+    *,
+    absolute: float = 0.1,
+    label_smoothing: float = 0.0,
+    weights: Tensor | None = None,
+) -> Tensor:
+    """As `log_probability_loss`, but classes are told apart by their odds `o = a / (1 - a)` instead of their activations.
+
+    `-ln(o_t / Σ_m o_m) + absolute · (-ln a_t - Σ_{m≠t} ln(1 - a_m))`. Activations that are all near 1 are nearly equal, and so is what any loss
+    of them says: it has no gradient to come back by. Their odds still differ. Those of a squashed pose are its squared length before the
+    squash, so a common factor of all poses changes nothing; those of a sigmoid are the exponential of what it was given.
+
+    Args:
+        activations: (batch, classes).
+        labels: (batch,), class numbers as int64, or (batch, classes), shares of the classes.
+        absolute: Weight of the second term.
+        label_smoothing: Share of the first term's target that is spread evenly over all classes.
+        weights: (batch,), factors of the images' losses, whose mean over the training images is 1; None for 1 each.
+
+    Returns:
+        A scalar.
+
+    Raises:
+        ValueError: Activations and labels do not fit each other, or label_smoothing is not in 0–1.
+        TypeError: The labels are of another type.
+    """
+    logarithms, complements = _logarithms(activations, labels, label_smoothing)
+    odds = logarithms - complements
+    return _apart_and_by_itself(odds, logarithms, complements, labels, absolute, label_smoothing, weights)
+
+
+def _logarithms(activations: Tensor, labels: Tensor, label_smoothing: float) -> tuple[Tensor, Tensor]:
+    """Checked: the logarithms of activations and of what they lack to 1, both (batch, classes)."""
     _check_labels(activations, labels)
     _check_smoothing(label_smoothing)
     # The smallest normal number: a larger floor would cut off the gradient of everything below it.
     limits = torch.finfo(activations.dtype)
-    logarithms = activations.clamp_min(limits.tiny).log()
-    complements = torch.log1p(-activations.clamp_max(1 - limits.eps))
+    return activations.clamp_min(limits.tiny).log(), torch.log1p(-activations.clamp_max(1 - limits.eps))
+
+
+def _apart_and_by_itself(
+    scores: Tensor,
+    logarithms: Tensor,
+    complements: Tensor,
+    labels: Tensor,
+    absolute: float,
+    label_smoothing: float,
+    weights: Tensor | None,
+) -> Tensor:
+    """Cross-entropy of the softmax of scores, and with a small weight that of each activation by itself."""
     if labels.ndim == 2:
-        labels = labels.to(activations.dtype)
+        labels = labels.to(logarithms.dtype)
         by_itself = -torch.lerp(complements, logarithms, labels).sum(1)
     else:
-        is_target = _one_hot(labels, activations.shape[1]).bool()
+        is_target = _one_hot(labels, logarithms.shape[1]).bool()
         by_itself = -torch.where(is_target, logarithms, complements).sum(1)
     if weights is None:
-        return F.cross_entropy(logarithms, labels, label_smoothing=label_smoothing) + absolute * by_itself.mean()
-    apart = F.cross_entropy(logarithms, labels, label_smoothing=label_smoothing, reduction="none")
+        return F.cross_entropy(scores, labels, label_smoothing=label_smoothing) + absolute * by_itself.mean()
+    apart = F.cross_entropy(scores, labels, label_smoothing=label_smoothing, reduction="none")
     return _mean(apart + absolute * by_itself, weights)
 
 
@@ -238,6 +288,11 @@ def _margin(activations: Tensor, labels: Tensor, *, epoch: float, **settings: An
 @register_loss("log-probability")
 def _log_probability(activations: Tensor, labels: Tensor, *, epoch: float, **settings: Any) -> Tensor:
     return log_probability_loss(activations, labels, **settings)
+
+
+@register_loss("log-odds")
+def _log_odds(activations: Tensor, labels: Tensor, *, epoch: float, **settings: Any) -> Tensor:
+    return log_odds_loss(activations, labels, **settings)
 
 
 def _check_labels(activations: Tensor, labels: Tensor) -> None:
