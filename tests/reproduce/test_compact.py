@@ -107,9 +107,12 @@ def test_answers_to_other_images_are_refused(tmp_path: Path) -> None:
         compare(read_records(tmp_path), tmp_path)
 
 
-def test_runs_by_different_recipes_are_not_compared(tmp_path: Path) -> None:
+@pytest.mark.parametrize("changes", [{"recipe": "compact"}, {"precision": "bf16-mixed"}])
+def test_runs_by_different_recipes_or_in_different_precisions_are_not_compared(
+    tmp_path: Path, changes: dict[str, str]
+) -> None:
     record(tmp_path, "compact-23k", 10, 0)
-    record(tmp_path, "compact-23k-plain", 100, 0, recipe="compact")
+    record(tmp_path, "compact-23k-plain", 100, 0, **changes)
     assert compare(read_records(tmp_path), tmp_path) == []
 
 

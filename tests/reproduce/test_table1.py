@@ -31,9 +31,11 @@ FUZZY = Cell("baseline", "shortcut", "fuzzy", "mnist")
 TOTAL_ACCURACY, TOTAL_TIME, TOTAL_MEMORY = 4292.77, 33.411, 20180
 
 
-def made_up(cell: Cell, accuracy: float, seed: int = 0, recipe: str = "fast", **changes: Any) -> Record:
+def made_up(
+    cell: Cell, accuracy: float, seed: int = 0, recipe: str = "fast", precision: str = "32-true", **changes: Any
+) -> Record:
     """A record that no training made, to test what is done with records."""
-    config = TrainConfig.of(data=cell.dataset, seed=seed, recipe=recipe)
+    config = TrainConfig.of(data=cell.dataset, seed=seed, recipe=recipe, precision=precision)
     settings = asdict(config.make_recipe())
     values = {
         "network": cell.network,
@@ -363,6 +365,14 @@ def test_records_made_under_different_conditions_are_not_averaged() -> None:
     regenerated = made_up(Cell("baseline", "shortcut", "fuzzy", "affnist"), 0.6, dataset="affnist-regenerated")
     assert ours([made_up(FUZZY, 0.9, 1), longer], FUZZY).records == (longer,)
     assert ours([regenerated, published_set], published_set.cell).records == (published_set,)
+    rounded = made_up(FUZZY, 0.9, 2, precision="bf16-mixed")
+    assert len(ours([made_up(FUZZY, 0.9, 1), rounded], FUZZY).records) == 1
+
+
+def test_a_record_of_another_precision_is_not_taken_for_the_one_asked_for() -> None:
+    config = FUZZY.config(seed=0, recipe="fast", precision="bf16-mixed")
+    with pytest.raises(RunError, match="was made with precision 32-true instead of bf16-mixed"):
+        find_record([made_up(FUZZY, 0.9)], FUZZY, config)
 
 
 def test_the_command_prints_records_as_json_and_refuses_what_it_does_not_know(tmp_path: Path) -> None:

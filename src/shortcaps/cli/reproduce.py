@@ -61,7 +61,7 @@ Examples:
     shortcaps reproduce table1 --report-only
 """,
 )
-@takes_settings(("recipe", "protocol", "epochs", "max_images"))
+@takes_settings(("recipe", "protocol", "epochs", "max_images", "precision"))
 def table1_command(
     cells: Annotated[
         str | None, typer.Option(help="Names or patterns, separated by commas. [default: the paper's 48]")
@@ -105,7 +105,7 @@ Examples:
     shortcaps reproduce compact --report-only
 """,
 )
-@takes_settings(("recipe", "protocol", "epochs", "max_images"))
+@takes_settings(("recipe", "protocol", "epochs", "max_images", "precision"))
 def compact_command(
     cells: Annotated[str | None, typer.Option(help="Names or patterns, separated by commas. [default: all]")] = None,
     seeds: Seeds = 3,
@@ -150,7 +150,7 @@ Examples:
     shortcaps reproduce ablations --report-only
 """,
 )
-@takes_settings(("protocol", "epochs", "max_images"))
+@takes_settings(("protocol", "epochs", "max_images", "precision"))
 def ablations_command(
     cells: Annotated[str | None, typer.Option(help="Names or patterns, separated by commas. [default: all]")] = None,
     seeds: Seeds = 3,

@@ -147,7 +147,7 @@ def plan_jobs(cells: Sequence[Cell], runs: Path, *, seeds: int = 1, **settings: 
         cells: What to train.
         runs: The folder of the training runs.
         seeds: How many; they are 0, 1, 2 …
-        **settings: Of all runs, by their names on the command line: `recipe`, `protocol`, `epochs`, `max_images`.
+        **settings: Of all runs, by their names on the command line: `recipe`, `protocol`, `epochs`, `max_images`, `precision`.
     """
     jobs = []
     for seed in range(seeds):

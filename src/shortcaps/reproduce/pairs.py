@@ -40,7 +40,7 @@ def paired_notes(records: Iterable[Record]) -> list[str]:
 
 
 def pair_runs(first: Iterable[Record], second: Iterable[Record], folder: Path) -> Pair | None:
-    """Compare runs of the same seed under the same conditions: data, protocol, and the recipe but for what it has by network.
+    """Compare runs of the same seed under the same conditions: data, protocol, precision, and the recipe but for what it has by network.
 
     Args:
         first: Runs of one network.

@@ -48,6 +48,11 @@ class Record:
         return self.manifest.asked["data"]["max_images"]
 
     @property
+    def precision(self) -> str:
+        """What it was trained in, one of `PRECISIONS`."""
+        return self.manifest.train.run.precision
+
+    @property
     def dataset(self) -> DatasetSpec:
         """What it was tested on."""
         return find_spec(self.values["dataset"])
@@ -81,11 +86,11 @@ class Record:
 
     @property
     def conditions(self) -> tuple[object, ...]:
-        """What must be equal for two networks to be compared: data, protocol, and the recipe but for what it has by network."""
+        """What must be equal for two networks to be compared: data, protocol, precision, and the recipe but for what it has by network."""
         recipe = asdict(self.manifest.recipe)
         shared = {name: value for name, value in recipe.items() if name not in SETTINGS_BY_NETWORK}
         data = self.values["dataset"], self.values["protocol"], self.max_images
-        return *data, self.recipe, json.dumps(shared, sort_keys=True)
+        return *data, self.precision, self.recipe, json.dumps(shared, sort_keys=True)
 
     @property
     def repetition(self) -> tuple[object, ...]:
@@ -231,7 +236,7 @@ def find_record(records: list[Record], cell: Cell, config: TrainConfig) -> Recor
         other = record.cell != cell or record.values["seed"] != config.run.seed
         if other or not still_counts(record.values["dataset"]):
             continue
-        differing = differences(record.manifest, config, ("protocol", "max_images"))
+        differing = differences(record.manifest, config, ("protocol", "max_images", "precision"))
         if differing:
             raise RunError(
                 f"{record.file_name} was made with {', '.join(differing)}: "
