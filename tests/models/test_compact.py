@@ -36,6 +36,23 @@ def test_a_twin_sees_as_much_and_is_nowhere_narrower(name: str) -> None:
     assert all(mine.out_channels <= its.out_channels for mine, its in zip(own, twins, strict=True))
 
 
+@pytest.mark.parametrize("name", COMPACT)
+def test_the_twin_with_sigmoids_differs_in_its_outputs_alone(name: str) -> None:
+    twin, control = (shortcaps.create_model(kind).eval() for kind in (f"{name}-plain", f"{name}-sigmoid"))
+    control.load_state_dict(twin.state_dict())
+    images = torch.rand(3, 1, 28, 28)
+    torch.testing.assert_close(twin(images).log() - control(images).logit(), _row_constants(twin, images))
+    assert ((control(images).sum(1) - 1).abs() > 1e-3).all()
+    with pytest.raises(ValueError, match="unknown outputs 'tanh': choose softmax or sigmoid"):
+        shortcaps.create_model(f"{name}-plain", outputs="tanh")
+
+
+def _row_constants(twin: torch.nn.Module, images: torch.Tensor) -> torch.Tensor:
+    """Logarithms of a softmax are its logits but for the logarithm of their sum."""
+    logits = twin.classify(twin.features(images))
+    return -logits.logsumexp(1, keepdim=True).expand_as(logits)
+
+
 @pytest.mark.parametrize("name", ["compact-23k", "compact-68k"])
 @pytest.mark.parametrize(("side", "deepest"), [(28, 7), (40, 10)])
 def test_the_deepest_map_is_a_quarter_of_the_image_and_a_position_sees_a_digit(

@@ -229,6 +229,9 @@ def test_capsules_are_measured_by_activation_and_by_tightness() -> None:
     wanted = {name for claim in study.claims() for name in (claim.score, claim.other or claim.score)}
     plain = set(study.measure(Plain(sure_of_the_dark), NOWHERE, Lookup()).scores)
     assert wanted <= names | plain, "every claim is about something that is measured"
+    assert "auroc all by activation" not in plain, "a softmax has probabilities instead"
+    control = set(study.measure(create_model("compact-23k-sigmoid", image_size=40).eval(), NOWHERE, Lookup()).scores)
+    assert {"auroc all by activation", "auroc all by energy"} <= control
 
 
 def test_scrambled_digits_have_the_same_pixels_in_other_places() -> None:

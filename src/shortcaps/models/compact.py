@@ -138,10 +138,11 @@ def build_twin(
     classes: int,
     backbone: str | nn.Module | None = None,
     backbone_settings: Mapping[str, Any] | None = None,
+    outputs: str = "softmax",
 ) -> PlainNetwork:
     """The plain twin of a compact network."""
     body = _backbone(preset.backbone, preset.twin_settings, backbone, backbone_settings, channels)
-    return PlainNetwork(body, image_size=image_size, channels=channels, classes=classes)
+    return PlainNetwork(body, image_size=image_size, channels=channels, classes=classes, outputs=outputs)
 
 
 def _backbone(
@@ -170,3 +171,9 @@ for _name, _preset in COMPACT.items():
         description=f"the plain twin of {_name}: mean and linear layer, as many parameters",
         recipe="compact",
     )(partial(build_twin, _preset))
+    # A control: what of a difference to the twin is due to outputs that do not compete for a softmax, and not to capsules.
+    register_model(
+        f"{_name}-sigmoid",
+        description=f"the plain twin of {_name} with outputs that need not sum to one",
+        recipe="compact",
+    )(partial(build_twin, _preset, outputs="sigmoid"))

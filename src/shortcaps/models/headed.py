@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import cast
 
+import torch
 from torch import Tensor, nn
 
 from shortcaps.backbones import feature_channels, feature_maps, feature_shapes
@@ -79,6 +81,10 @@ class HeadNetwork(CapsuleNetwork):
         return summary_row(name, (self.classes, size, size), shortcut, votes=votes, multiply_adds=multiply_adds)
 
 
+OUTPUTS: dict[str, Callable[[Tensor], Tensor]] = {"softmax": partial(torch.softmax, dim=-1), "sigmoid": torch.sigmoid}
+"""What a plain network makes of its logits, by name."""
+
+
 class PlainNetwork(Network):
     """A backbone, the mean over all positions of its deepest feature map, a linear layer and softmax: the twin of a `HeadNetwork`.
 
@@ -89,12 +95,21 @@ class PlainNetwork(Network):
         image_size: Height and width of the images that summary and export assume.
         channels: Channels of the images.
         classes: Number of classes.
+        outputs: `softmax` for probabilities, which sum to 1, or `sigmoid` for outputs each in 0–1 by itself, as activations of capsules are.
+
+    Raises:
+        ValueError: There are no such outputs.
     """
 
     takes_any_size = True
 
-    def __init__(self, backbone: nn.Module, *, image_size: Size, channels: int, classes: int) -> None:
+    def __init__(
+        self, backbone: nn.Module, *, image_size: Size, channels: int, classes: int, outputs: str = "softmax"
+    ) -> None:
         super().__init__(image_size, channels, classes)
+        if outputs not in OUTPUTS:
+            raise ValueError(f"unknown outputs {outputs!r}: choose {' or '.join(OUTPUTS)}")
+        self.outputs = outputs
         self._backbone_shapes = feature_shapes(backbone, channels, image_size)
         self.backbone = backbone
         self.classify = nn.Linear(feature_channels(backbone)[-1], classes)
@@ -102,11 +117,11 @@ class PlainNetwork(Network):
     @property
     def title(self) -> str:
         """What kind of network this is, in a few words."""
-        return f"mean and linear layer on {type(self.backbone).__name__}"
+        return f"mean, linear layer and {self.outputs} on {type(self.backbone).__name__}"
 
     def forward(self, images: Tensor) -> Tensor:
-        """Probabilities (batch, classes), which sum to 1, of images (batch, channels, height, width) in 0–1."""
-        return self.classify(self.features(images)).softmax(-1)
+        """Outputs in 0–1 (batch, classes), which sum to 1 unless they are sigmoids, of images (batch, channels, height, width) in 0–1."""
+        return OUTPUTS[self.outputs](self.classify(self.features(images)))
 
     def features(self, images: Tensor) -> Tensor:
         """What the linear layer sees, (batch, features), of images (batch, channels, height, width) in 0–1."""

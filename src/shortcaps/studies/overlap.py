@@ -18,7 +18,18 @@ from shortcaps.studies.digits import Digits, draw_images, side_of
 from shortcaps.studies.drawing import bars, panels, with_legend
 from shortcaps.studies.measured import Measured, Measurement, Scores, identify
 from shortcaps.studies.probe import observe
-from shortcaps.studies.study import RECIPE, Claim, Lookup, Part, Study, register_study, shortened, standard_training
+from shortcaps.studies.study import (
+    RECIPE,
+    SIGMOID_TWIN,
+    STANDARD_NETWORKS,
+    Claim,
+    Lookup,
+    Part,
+    Study,
+    register_study,
+    shortened,
+    standard_training,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -71,6 +82,8 @@ class Overlap(Study):
         "Claimed (Sabour et al. 2017): routing explains overlapping digits away, so capsules name both better than a plain network; and "
         "activations that do not compete in a softmax should name two digits though only one was ever shown."
     )
+
+    networks = (*STANDARD_NETWORKS, SIGMOID_TWIN)
 
     @property
     def count(self) -> int:
@@ -142,6 +155,7 @@ class Overlap(Study):
             "published description says 80 %. In the test no digit is in two pairs, so pairs are independent.",
             "Networks of pairs give a_i·a_j for every pair of classes and are trained by the same loss as all others: which two digits, given that it is two. "
             "After training on single digits the two most active classes count.",
+            f"{SIGMOID_TWIN} is the plain twin with outputs that do not compete for a softmax, trained by the same loss.",
         ]
 
     def draw(self, measurements: Sequence[Measurement]) -> Figure:
