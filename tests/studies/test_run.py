@@ -241,6 +241,17 @@ def test_the_readme_s_table_has_a_row_for_each_main_claim(copy: Places) -> None:
     )
 
 
+def test_the_readme_counts_what_other_networks_than_the_chosen_one_reach(copy: Places) -> None:
+    for file in (copy.results / "affine").glob("compact-23k-seed*"):
+        renamed = file.with_name(file.name.replace("compact-23k", "baseline-fuzzy"))
+        renamed.write_bytes(file.read_bytes().replace(b'"network": "compact-23k"', b'"network": "baseline/fuzzy"'))
+        file.unlink()
+    header, _, *rows = readme_lines([affine()], copy.results)
+    assert header == "| study | in |"
+    assert rows[0] == ""
+    assert re.fullmatch(r"- baseline/fuzzy − cnn-23k: (ahead|behind|not told apart) in 1 \(affine\)\.", rows[1])
+
+
 @pytest.mark.parametrize("name", sorted(STUDIES))
 def test_without_measurements_there_is_no_report(name: str, tmp_path: Path) -> None:
     assert write_study(STUDIES[name](), tmp_path) == ()

@@ -14,8 +14,10 @@ from shortcaps.reporting.tables import Grid, markdown_table, write_report
 from shortcaps.studies.drawing import networks_of
 from shortcaps.studies.findings import Finding, compare
 from shortcaps.studies.measured import Measurement, read_measurements
-from shortcaps.studies.study import Study, list_studies
+from shortcaps.studies.study import STANDARD_NETWORKS, Study, list_studies
 
+CHOSEN = "compact-23k"
+"""The network whose comparisons README shows one by one."""
 QUICK = (
     "This is the quick version: less training and fewer images than the study has. It shows that everything runs, and is no result "
     "to quote."
@@ -147,19 +149,24 @@ def runs_grid(measurements: Sequence[Measurement]) -> Grid:
 
 
 def readme_lines(studies: Iterable[Study], folder: Path) -> list[str]:
-    """The summary for README: a row for each main claim, a column for each pair of networks.
+    """The summary for README: a row for each main claim, a column for each plain network beside the compact one, and below a line for each other pair.
 
     Args:
         studies: In the order of the rows; those without measurements are left out.
         folder: Where the results of all studies are.
     """
     rows: list[tuple[str, str, dict[str, str]]] = []
+    others: dict[str, list[tuple[str, Finding]]] = {}
     for study in studies:
         by_claim: dict[str, dict[str, str]] = {}
         for finding in compare(study, read_measurements(folder / study.name)):
-            if finding.is_main:
-                pair = f"{finding.network} − {finding.opponent}"
+            if not finding.is_main:
+                continue
+            pair = f"{finding.network} − {finding.opponent}"
+            if finding.network == CHOSEN and finding.opponent in STANDARD_NETWORKS:
                 by_claim.setdefault(finding.what, {})[pair] = f"{finding.shown} {finding.verdict}"
+            else:
+                others.setdefault(pair, []).append((study.name, finding))
         rows += [(study.name, what, cells) for what, cells in by_claim.items()]
     pairs = list(dict.fromkeys(pair for _, _, cells in rows for pair in cells))
     grid: Grid = [["study", "in", *pairs]]
@@ -167,7 +174,18 @@ def readme_lines(studies: Iterable[Study], folder: Path) -> list[str]:
         [f"[{name}](results/studies/{name}.md)", what, *(cells.get(pair, "") for pair in pairs)]
         for name, what, cells in rows
     ]
-    return markdown_table(grid)
+    counted = [f"- {pair}: {_counted(findings)}." for pair, findings in others.items()]
+    return [*markdown_table(grid), *(["", *counted] if counted else [])]
+
+
+def _counted(findings: Sequence[tuple[str, Finding]]) -> str:
+    """For each verdict how often it was given, and in which studies, e.g. `ahead in 2 (affine, unknown)`."""
+    verdicts = Counter(finding.verdict for _, finding in findings)
+    said = []
+    for verdict, count in verdicts.most_common():
+        studies = dict.fromkeys(name for name, finding in findings if finding.verdict == verdict)
+        said.append(f"{verdict} in {count} ({', '.join(studies)})")
+    return ", ".join(said)
 
 
 def all_lines(folder: Path) -> list[str]:
