@@ -35,7 +35,9 @@ BENDING = {28: 1.3, 32: 1.5, 40: 1.8}
 """Size in pixels of the deformation of the second validation view, by the side of the images."""
 
 
-def train(model: Network, recipe: Recipe, data: Dataset, seed: int, channels_last: bool) -> tuple[Network, float]:
+def train(
+    model: Network, recipe: Recipe, data: Dataset, seed: int, channels_last: bool, is_mixed: bool
+) -> tuple[Network, float]:
     """The network with its averaged weights, and the median time of a step in milliseconds."""
     if channels_last:
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -53,7 +55,10 @@ def train(model: Network, recipe: Recipe, data: Dataset, seed: int, channels_las
         for group in state.optimizer.param_groups:
             group["lr"] = recipe.lr * schedule(step, steps, per_epoch, **recipe.schedule_settings)
         state.optimizer.zero_grad()
-        loss = loss_function(model.train()(images), data.labels[chosen], epoch=step / per_epoch, **recipe.loss_settings)
+        with torch.autocast("cpu", torch.bfloat16, enabled=is_mixed):
+            activations = model.train()(images)
+        epoch = step / per_epoch
+        loss = loss_function(activations.float(), data.labels[chosen], epoch=epoch, **recipe.loss_settings)
         loss.backward()
         state.optimizer.step()
         state.progress.step += 1
@@ -107,6 +112,7 @@ def main() -> None:
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--max-images", type=int, help="use only so many training images")
     parser.add_argument("--channels-last", action="store_true")
+    parser.add_argument("--mixed", action="store_true", help="convolutions in bfloat16, as with --precision bf16-mixed")
     parser.add_argument("--set", action="append", default=[], dest="changes", metavar="SECTION.NAME=VALUE")
     arguments = parser.parse_args()
     routing = {} if arguments.routing == "fuzzy" else {"routing": arguments.routing}
@@ -120,12 +126,12 @@ def main() -> None:
     for seed in range(arguments.first_seed, arguments.first_seed + arguments.seeds):
         model = make_network(network_settings(config, recipe, data), seed)
         began = time.monotonic()
-        model, step = train(model, recipe, data, seed, arguments.channels_last)
+        model, step = train(model, recipe, data, seed, arguments.channels_last, arguments.mixed)
         line: dict[str, Any] = {
             "data": arguments.data,
             "model": arguments.model,
             "routing": arguments.routing,
-            "changes": arguments.changes,
+            "changes": [*arguments.changes, *(["bf16-mixed"] if arguments.mixed else [])],
             "epochs": recipe.epochs,
             "lr": recipe.lr,
             "seed": seed,
