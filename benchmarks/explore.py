@@ -3,6 +3,7 @@
     python benchmarks/explore.py --data mnist --model compact-23k --epochs 6 --seeds 2
     python benchmarks/explore.py --data affnist --model compact-23k --set network.capsules=4 --set recipe.weight_decay=0.01
 
+`--watch 100` prints every hundred steps what shows a collapse: the loss, the mean activation of the true class and of the others, the norm of the gradient.
 `--set` changes a setting of the network (`network.`) or of the recipe (`recipe.`); values are read as JSON where they can be. Prints a line
 of JSON for each seed: validation error in % and mean negative log-likelihood, of the images as they are (affNIST's digits: placed anywhere)
 and of the same images bent by a smooth field without affine part, and the median time of a step. Figures go into results/LOG.md by hand.
@@ -17,6 +18,7 @@ import time
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 
 from shortcaps.data import Dataset, View, load_dataset
@@ -35,11 +37,25 @@ BENDING = {28: 1.3, 32: 1.5, 40: 1.8}
 """Size in pixels of the deformation of the second validation view, by the side of the images."""
 
 
+def watch(step: int, loss: Tensor, activations: Tensor, labels: Tensor, model: Network) -> None:
+    """Print how active the classes are, and how much gradient there is."""
+    is_target = F.one_hot(labels, activations.shape[1]).bool()
+    gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    line = {
+        "step": step,
+        "loss": loss.item(),
+        "true": activations[is_target].mean().item(),
+        "others": activations[~is_target].mean().item(),
+        "gradient": torch.nn.utils.get_total_norm(gradients).item(),
+    }
+    print(json.dumps({name: round(value, 5) for name, value in line.items()}), flush=True)
+
+
 def train(
-    model: Network, recipe: Recipe, data: Dataset, seed: int, channels_last: bool, is_mixed: bool
+    model: Network, recipe: Recipe, data: Dataset, seed: int, arguments: argparse.Namespace
 ) -> tuple[Network, float]:
     """The network with its averaged weights, and the median time of a step in milliseconds."""
-    if channels_last:
+    if arguments.channels_last:
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     state = State(model, make_optimizer(model, recipe, torch.device("cpu")), recipe)
     augment, loss_function, schedule = augmentation(recipe, data), LOSSES[recipe.loss], SCHEDULES[recipe.schedule]
@@ -55,11 +71,13 @@ def train(
         for group in state.optimizer.param_groups:
             group["lr"] = recipe.lr * schedule(step, steps, per_epoch, **recipe.schedule_settings)
         state.optimizer.zero_grad()
-        with torch.autocast("cpu", torch.bfloat16, enabled=is_mixed):
+        with torch.autocast("cpu", torch.bfloat16, enabled=arguments.mixed):
             activations = model.train()(images)
         epoch = step / per_epoch
         loss = loss_function(activations.float(), data.labels[chosen], epoch=epoch, **recipe.loss_settings)
         loss.backward()
+        if arguments.watch and step % arguments.watch == 0:
+            watch(step, loss, activations.detach(), data.labels[chosen], model)
         state.optimizer.step()
         state.progress.step += 1
         state.update_average()
@@ -113,6 +131,7 @@ def main() -> None:
     parser.add_argument("--max-images", type=int, help="use only so many training images")
     parser.add_argument("--channels-last", action="store_true")
     parser.add_argument("--mixed", action="store_true", help="convolutions in bfloat16, as with --precision bf16-mixed")
+    parser.add_argument("--watch", type=int, metavar="STEPS", help="print activations and gradient every so many steps")
     parser.add_argument("--set", action="append", default=[], dest="changes", metavar="SECTION.NAME=VALUE")
     arguments = parser.parse_args()
     routing = {} if arguments.routing == "fuzzy" else {"routing": arguments.routing}
@@ -126,7 +145,7 @@ def main() -> None:
     for seed in range(arguments.first_seed, arguments.first_seed + arguments.seeds):
         model = make_network(network_settings(config, recipe, data), seed)
         began = time.monotonic()
-        model, step = train(model, recipe, data, seed, arguments.channels_last, arguments.mixed)
+        model, step = train(model, recipe, data, seed, arguments)
         line: dict[str, Any] = {
             "data": arguments.data,
             "model": arguments.model,
