@@ -8,27 +8,37 @@ from typing import TYPE_CHECKING
 
 from shortcaps.studies.measured import Measurement
 from shortcaps.studies.networks import is_plain
+from shortcaps.studies.study import SIGMOID_TWIN, STANDARD_NETWORKS
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_CAPSULES = ("#0b7a75", "#4fb3a9", "#1d5fa8", "#7aa6d8")
-_PLAIN = ("#d1495b", "#e8963e", "#8a5a83")
+_OF_STANDARD = dict(
+    zip(
+        (*STANDARD_NETWORKS, SIGMOID_TWIN),
+        ("#1d5fa8", "#7aa6d8", "#0b7a75", "#e8963e", "#d1495b", "#8a5a83"),
+        strict=True,
+    )
+)
+_CAPSULES, _PLAIN = ("#4fb3a9", "#33658a"), ("#b5838d", "#6d6875")
 
 
 def networks_of(measurements: Iterable[Measurement]) -> list[str]:
-    """Names of the networks, each once."""
-    return list(dict.fromkeys(m.network for m in measurements))
+    """Names of the networks, each once: the standard ones in their order, then others in that of the measurements."""
+    named = dict.fromkeys(m.network for m in measurements)
+    return [*(name for name in _OF_STANDARD if name in named), *(name for name in named if name not in _OF_STANDARD)]
 
 
 def colours(networks: Sequence[str]) -> dict[str, str]:
-    """A colour for each network: cool ones for capsules, warm ones for plain networks."""
-    capsules = [name for name in networks if not is_plain(name)]
-    plain = [name for name in networks if is_plain(name)]
+    """A colour for each network, cool ones for capsules, warm ones for plain networks; those of the standard ones are the same in every plot."""
+    others = [name for name in networks if name not in _OF_STANDARD]
+    capsules = [name for name in others if not is_plain(name)]
+    plain = [name for name in others if is_plain(name)]
     found = {name: _CAPSULES[n % len(_CAPSULES)] for n, name in enumerate(capsules)}
-    return found | {name: _PLAIN[n % len(_PLAIN)] for n, name in enumerate(plain)}
+    found |= {name: _PLAIN[n % len(_PLAIN)] for n, name in enumerate(plain)}
+    return {name: _OF_STANDARD.get(name) or found[name] for name in networks}
 
 
 def panels(count: int, *, height: float = 3.0) -> tuple[Figure, list[Axes]]:
