@@ -179,15 +179,16 @@ def log_odds_loss(
     activations: Tensor,
     labels: Tensor,
     *,
-    absolute: float = 0.1,
+    absolute: float = 1.0,
     label_smoothing: float = 0.0,
     weights: Tensor | None = None,
 ) -> Tensor:
     """As `log_probability_loss`, but classes are told apart by their odds `o = a / (1 - a)` instead of their activations.
 
-    `-ln(o_t / Σ_m o_m) + absolute · (-ln a_t - Σ_{m≠t} ln(1 - a_m))`. Activations that are all near 1 are nearly equal, and so is what any loss
-    of them says: it has no gradient to come back by. Their odds still differ. Those of a squashed pose are its squared length before the
-    squash, so a common factor of all poses changes nothing; those of a sigmoid are the exponential of what it was given.
+    `-ln(o_t / Σ_m o_m) + absolute · (-ln a_t - Σ_{m≠t} ln(1 - a_m))`. Activations near 1 are nearly equal, and a loss of them hardly says which
+    is to become smaller; their odds still differ. Those of a squashed pose are its squared length before the squash, so a common factor
+    of all poses changes nothing; those of a sigmoid are the exponential of what it was given. Odds say little of how large activations
+    are, so the second term has the same weight: with a tenth of it probabilities become too timid.
 
     Args:
         activations: (batch, classes).

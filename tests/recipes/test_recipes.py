@@ -47,6 +47,11 @@ def test_a_routing_or_network_gets_what_the_recipe_has_for_it_unless_somebody_as
     assert recipe_for(model="sabour", loss="spread").loss == "spread"
     assert recipe_for(routing="em").routing_settings == {"sharpness": 4.0, "temperature": 16.0}
     assert recipe_for(model="cnn-23k").routing_settings == {}
+    assert [recipe_for(model="compact-23k", routing=name).loss for name in ("attention", "dynamic", "fuzzy", "em")] == [
+        *("log-odds", "log-odds"),
+        *("log-probability", "log-probability"),
+    ]
+    assert recipe_for(model="compact-23k", routing="attention", loss="spread").loss_settings == {}
 
 
 def test_entries_add_to_tables_and_replace_all_else(tmp_path: Path) -> None:

@@ -129,3 +129,11 @@ def test_different_recipes_are_said() -> None:
     theirs.record["run"]["conditions"] = {"epochs": 1}
     (found,) = compare(study(), [ours, theirs])
     assert str(found).endswith("one seed, not trained by the same recipe.")
+
+
+def test_what_a_recipe_sets_by_network_makes_it_no_other_recipe() -> None:
+    ours, theirs = (measurement(name, 0, {"right": answers(0.9)}) for name in ("compact-23k", "cnn-23k"))
+    for run, loss in ((ours, "log-odds"), (theirs, "log-probability")):
+        run.record["run"]["conditions"] = {"epochs": 12, "loss": loss}
+    (found,) = compare(study(), [ours, theirs])
+    assert found.same_recipe

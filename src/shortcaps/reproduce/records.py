@@ -18,8 +18,8 @@ from shortcaps.runs.config import TrainConfig
 from shortcaps.runs.directory import RunDirectory, read_manifest
 from shortcaps.runs.manifest import Manifest
 
-SETTINGS_BY_NETWORK = ("lr", "routing_settings")
-"""What a recipe sets for each routing and network."""
+SETTINGS_BY_NETWORK = ("lr", "loss", "loss_settings", "routing_settings")
+"""What a recipe sets for each routing and network: squashed poses need another loss than others do, for example."""
 
 
 def still_counts(dataset: str) -> bool:

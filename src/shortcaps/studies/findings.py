@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from shortcaps.errors import RunError
 from shortcaps.reporting.paired import Answers, PairedDifference, paired_difference, relation
+from shortcaps.reproduce.records import SETTINGS_BY_NETWORK
 from shortcaps.studies.measured import Measurement
 from shortcaps.studies.networks import opponents
 from shortcaps.studies.study import Claim, Study
@@ -127,7 +129,7 @@ def _compare(
     result = paired_difference(*answers)
     low, high = result.interval
     sided = PairedDifference(-result.difference, (-high, -low)) if claim.lower_is_better else result
-    conditions = [measurement.record["run"]["conditions"] for side in runs for measurement in side]
+    conditions = [_conditions(measurement) for side in runs for measurement in side]
     return Finding(
         claim.what,
         claim.part,
@@ -144,6 +146,12 @@ def _compare(
         all(entry == conditions[0] for entry in conditions),
         claim.is_main,
     )
+
+
+def _conditions(measurement: Measurement) -> dict[str, Any]:
+    """What must be equal for two networks to have been trained alike; older records also hold what a recipe may set by network."""
+    held = measurement.record["run"]["conditions"]
+    return {name: value for name, value in held.items() if name not in SETTINGS_BY_NETWORK}
 
 
 def _kept(measurements: Sequence[Measurement], claim: Claim) -> Tensor:
