@@ -36,6 +36,21 @@ def test_a_draw_has_as_many_images_of_each_class_and_smaller_draws_are_part_of_l
 def test_a_class_with_too_few_images_is_named() -> None:
     with pytest.raises(DataError, match=r"made-up \(train\) has 20 images of 'a', fewer than the 21 asked for"):
         draw_per_class(made_up(), 21, seed=0)
+    assert len(draw_per_class(made_up(), 21, seed=0, at_most=True)) == 60
+
+
+def test_validation_takes_what_a_class_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """MNIST's last 10,000 training images, which validate, have 991 zeros: a thousand of each are trained on all the same."""
+    fake_mnist(tmp_path, monkeypatch)
+    whole = TrainConfig.of(data="mnist", model="cnn-23k")
+    has = {
+        split: load_split(whole, split, Display()).labels.bincount(minlength=10) for split in ("train", "validation")
+    }
+    count = int(has["train"].min())
+    assert has["validation"].min() < count, "or this test shows nothing"
+    few = load_split(whole.changed(per_class=count), "validation", Display())
+    assert few.labels.bincount(minlength=10).tolist() == has["validation"].clamp_max(count).tolist()
+    assert len(load_split(whole.changed(per_class=count), "train", Display())) == 10 * count
 
 
 def test_few_images_are_trained_and_validated_on_and_the_test_stays_whole(

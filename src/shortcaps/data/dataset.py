@@ -183,25 +183,26 @@ def sample_images(data: Dataset, count: int) -> Tensor:
     return data.view(data.images[order[:count]])
 
 
-def draw_per_class(data: Dataset, count: int, seed: int) -> Tensor:
+def draw_per_class(data: Dataset, count: int, seed: int, *, at_most: bool = False) -> Tensor:
     """A random draw with the same number of images of each class; a smaller one is part of a larger one of the same seed.
 
     Args:
         data: The data set.
         count: Number of images of each class.
         seed: Decides the draw.
+        at_most: Whether a class that has fewer images gives all of them.
 
     Returns:
-        Their indices, (classes · count,).
+        Their indices, (classes · count,), or fewer.
 
     Raises:
-        DataError: A class has fewer images.
+        DataError: A class has fewer images, or none.
     """
     order = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed))
     chosen = []
     for number, name in enumerate(data.class_names):
         of_class = order[data.labels[order] == number]
-        if len(of_class) < count:
+        if len(of_class) < (1 if at_most else count):
             raise DataError(
                 f"{data.name} ({data.split}) has {len(of_class)} images of {name!r}, fewer than the {count} asked for of each class"
             )

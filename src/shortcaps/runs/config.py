@@ -58,7 +58,7 @@ class DataConfig:
         image_memory: Megabytes of decoded images of your own that are kept in memory; beyond that they are decoded as needed.
         camera: For stereo sets, `left`, `right` or `stereo`.
         max_images: Largest number of images in each split.
-        per_class: Number of images of each class that are trained on, and as many others that are validated on.
+        per_class: Number of images of each class that are trained on, and as many others, where a class has them, that are validated on.
         draw: Which of the possible draws of `per_class` images.
         options: Further options of the data set.
     """

@@ -87,6 +87,21 @@ class Few(Study):
                 found.append(Measurement(record, {"area": Scores(area)}))
         return found
 
+    def _points(self, measurements: Sequence[Measurement], name: str) -> tuple[list[int], list[Measurement]]:
+        """The sizes of a data set that every network and draw has, and for each network and draw its accuracy by size."""
+        found: dict[tuple[str, int], dict[int, Measurement]] = {}
+        for size in self.sizes:
+            for m in measurements:
+                if m.part == f"{name}-{size}":
+                    found.setdefault((m.network, m.seed), {})[size] = m
+        sizes = [size for size in self.sizes if found and all(size in points for points in found.values())]
+        curves_of = []
+        for points in found.values():
+            values = {f"{size}": points[size].scores["accuracy"].mean for size in sizes}
+            record = {**next(iter(points.values())).record, "part": "", "values": values}
+            curves_of.append(Measurement(record, {}))
+        return sizes, curves_of
+
     def claims(self) -> Sequence[Claim]:
         """The area under each learning curve, and every point of it."""
         claims = []
@@ -104,16 +119,16 @@ class Few(Study):
         steps = QUICK_STEPS if self.quick else STEPS
         return [
             f"Each seed has a draw of training images of its own, the same for all networks, and smaller draws are part of larger ones. Every training has "
-            f"about {steps} updates of the weights, however few images there are. Weights are selected on as many validation images as there are training images, "
-            "so that no size profits from labels it should not have. The area is over the logarithm of the number of images."
+            f"about {steps} updates of the weights, however few images there are. Weights are selected on as many validation images as there are training images "
+            "(or all of a class that has fewer), so that no size profits from labels it should not have. The area is over the logarithm of the number of images."
         ]
 
     def draw(self, measurements: Sequence[Measurement]) -> Figure:
         """A learning curve for each data set."""
         figure, axes = panels(len(self.sets), height=3.4)
-        curve = self.derived(measurements)
         for panel, name in zip(axes, self.sets, strict=True):
-            curves(panel, curve, self.sizes, [f"{size}" for size in self.sizes], part=f"{name} curve")
+            sizes, points = self._points(measurements, name)
+            curves(panel, points, sizes, [f"{size}" for size in sizes])
             panel.set_xscale("log")
             panel.set_xlabel("training images of each class")
             panel.set_ylabel(f"accuracy on {DATASETS[name].label}")

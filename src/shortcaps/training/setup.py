@@ -87,7 +87,9 @@ def load_split(config: TrainConfig, split: str, display: Display) -> Dataset:
         config.data.name, split, config.data.protocol, progress=display.rendering, **config.data.load_options
     )
     if config.data.per_class is not None and split != "test":
-        data = data.subset(draw_per_class(data, config.data.per_class, derive(config.data.draw, f"few {split}", 0)))
+        seed = derive(config.data.draw, f"few {split}", 0)
+        # Validation images are for choosing weights, which one of a class more or less does not decide.
+        data = data.subset(draw_per_class(data, config.data.per_class, seed, at_most=split == "validation"))
     if config.data.max_images is None:
         return data
     order = torch.randperm(len(data), generator=torch.Generator().manual_seed(derive(0, "trial", 0)))
