@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from shortcaps.cli import app
 from shortcaps.errors import RunError
 from shortcaps.recipes import FOLDER
-from shortcaps.reproduce.grid import Job, Processes
+from shortcaps.reproduce.grid import Job, Launch, Processes
 from shortcaps.reproduce.readme import replace_block
 from shortcaps.runs.config import TrainConfig
 from shortcaps.studies import STUDIES
@@ -166,6 +166,30 @@ def test_a_record_of_another_run_is_not_overwritten(copy: Places, tmp_path: Path
     train(TrainConfig.of(data="affnist", model="cnn-23k", epochs=1, max_images=20), tmp_path / "other")
     with pytest.raises(RunError, match=r"cnn-23k-seed0.json was measured on another run than"):
         run_study(affine(), copy, runs=str(tmp_path / "other"))
+
+
+def test_seeds_share_the_devices_where_there_are_more_of_them_than_networks(copy: Places) -> None:
+    shutil.rmtree(copy.results)
+    shutil.rmtree(copy.runs)
+    both = threading.Barrier(2, timeout=60)
+
+    def waits_for_the_other(job: Job, device: int, devices: int, processes: Processes) -> str | None:
+        both.wait()
+        return "it only wanted to meet somebody"
+
+    outcome = run_study(affine(), copy, networks=["cnn-23k"], seeds=3, devices=2, launch=in_turn(waits_for_the_other))
+    assert len(outcome.failed) == 3
+
+
+def in_turn(launch: Launch) -> Launch:
+    """The first two jobs are launched so; the third, which is alone, ends at once."""
+    started: list[Job] = []
+
+    def begin(job: Job, device: int, devices: int, processes: Processes) -> str | None:
+        started.append(job)
+        return launch(job, device, devices, processes) if len(started) < 3 else "it is alone"
+
+    return begin
 
 
 def test_a_run_that_fails_is_told_and_the_others_are_measured(copy: Places) -> None:

@@ -78,7 +78,7 @@ def run_study(
     devices: int = 1,
     launch: Launch | None = None,
 ) -> Outcome:
-    """Train what is missing, measure what was not measured, and write the report after every seed.
+    """Train what is missing, measure what was not measured, and write the report after every seed, or after several that fill the devices together.
 
     Args:
         study: The study.
@@ -98,17 +98,20 @@ def run_study(
     shelf = shelf_of(places, study.quick)
     wanted = wanted_runs(study, networks, count, places.runs)
     outcome = Outcome()
+    batch: list[Wanted] = []
     for seed in range(count):
-        batch = [entry for entry in wanted if entry.seed == seed and not is_measured(entry, folder)]
-        problems, outcome.interrupted = train_missing(
-            [entry for entry in batch if find_run(entry, shelf) is None], devices=devices, launch=launch
-        )
+        batch += [entry for entry in wanted if entry.seed == seed and not is_measured(entry, folder)]
+        missing = [entry for entry in batch if find_run(entry, shelf) is None]
+        if missing and len(missing) < devices and seed + 1 < count:
+            continue  # with the next seed no device is idle
+        problems, outcome.interrupted = train_missing(missing, devices=devices, launch=launch)
         outcome.failed |= problems
         trained = [entry.at(run) for entry in batch if (run := find_run(entry, shelf)) is not None]
         if outcome.interrupted:
             break
         _measure_all(study, trained, folder, _lookup(study, places, shelf))
         outcome.written = write_study(study, places.results)
+        batch = []
     return outcome
 
 
