@@ -263,6 +263,7 @@ def test_the_readme_s_table_has_a_row_for_each_main_claim(copy: Places) -> None:
     assert row.startswith(
         "| [affine](results/studies/affine.md) | accuracy averaged over mixtures of rotation, scaling and shear |"
     )
+    assert row.endswith(", 1 of 3 seeds |")
 
 
 def test_the_readme_counts_what_other_networks_than_the_chosen_one_reach(copy: Places) -> None:

@@ -164,7 +164,8 @@ def readme_lines(studies: Iterable[Study], folder: Path) -> list[str]:
                 continue
             pair = f"{finding.network} − {finding.opponent}"
             if finding.network == CHOSEN and finding.opponent in STANDARD_NETWORKS:
-                by_claim.setdefault(finding.what, {})[pair] = f"{finding.shown} {finding.verdict}"
+                seeds = f", {finding.seeds} of {study.seeds} seeds" if finding.seeds < study.seeds else ""
+                by_claim.setdefault(finding.what, {})[pair] = f"{finding.shown} {finding.verdict}{seeds}"
             else:
                 others.setdefault(pair, []).append((study.name, finding))
         rows += [(study.name, what, cells) for what, cells in by_claim.items()]
