@@ -83,7 +83,7 @@ def test_log_odds_of_sigmoids_is_the_cross_entropy_of_what_they_were_given() -> 
     assert log_odds_loss(torch.sigmoid(scores), labels, absolute=0.0).item() == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("factor", [1.0, 30.0])
+@pytest.mark.parametrize("factor", [30.0, 300.0])
 def test_log_odds_tell_squashed_poses_apart_however_long_they_are(factor: float) -> None:
     poses = torch.randn(4, 3, 4, 4, dtype=torch.float64)
     labels = torch.tensor([0, 1, 2, 1])
@@ -97,6 +97,20 @@ def test_log_odds_tell_squashed_poses_apart_however_long_they_are(factor: float)
 
     assert losses_of(factor)[0] == pytest.approx(losses_of(1.0)[0])
     assert losses_of(300.0)[1] == pytest.approx(math.log(3), abs=1e-4), "their activations no longer differ"
+
+
+def test_log_odds_keep_the_gradient_of_long_poses_in_single_precision() -> None:
+    poses = torch.randn(64, 3, 4, 4)
+    labels = torch.arange(64) % 3
+
+    def gradient(loss, scale: float) -> float:
+        scaled = (scale * poses).requires_grad_()
+        loss(pose_length(squash(scaled)), labels, absolute=0.0).backward()
+        assert scaled.grad is not None
+        return scale * scaled.grad.norm().item()
+
+    assert gradient(log_odds_loss, 100.0) == pytest.approx(gradient(log_odds_loss, 1.0), rel=0.05)
+    assert gradient(log_probability_loss, 100.0) < 1e-3 * gradient(log_probability_loss, 1.0)
 
 
 @pytest.mark.parametrize("loss", [spread_loss, margin_loss, log_probability_loss, log_odds_loss])

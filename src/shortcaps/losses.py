@@ -1,6 +1,6 @@
 """Losses on the outputs of a network, (batch, classes).
 
-These are activations of capsules, each in 0–1 by itself, or the probabilities of a plain network, which sum to 1; every loss takes either.
+These are activations, each in 0–1 by itself, or the probabilities of a softmax, which sum to 1; every loss takes either.
 
 Labels are class numbers (batch,), or for each image the shares of the classes (batch, classes), which sum to 1, as mixup makes them. The loss
 of shares is the mean of the losses of the classes, each by its share.
@@ -187,7 +187,7 @@ def log_odds_loss(
 
     `-ln(o_t / Σ_m o_m) + absolute · (-ln a_t - Σ_{m≠t} ln(1 - a_m))`. Activations near 1 are nearly equal, and a loss of them hardly says which
     is to become smaller; their odds still differ. Those of a squashed pose are its squared length before the squash, so a common factor
-    of all poses changes nothing; those of a sigmoid are the exponential of what it was given. Odds say little of how large activations
+    of all poses changes nothing (in single precision up to lengths of about a thousand, where activations round to 1); those of a sigmoid are the exponential of what it was given. Odds say little of how large activations
     are, so the second term has the same weight: with a tenth of it probabilities become too timid.
 
     Args:
@@ -227,7 +227,7 @@ def _apart_and_by_itself(
     label_smoothing: float,
     weights: Tensor | None,
 ) -> Tensor:
-    """Cross-entropy of the softmax of scores, and with a small weight that of each activation by itself."""
+    """Cross-entropy of the softmax of scores and, with the weight `absolute`, that of each activation by itself."""
     if labels.ndim == 2:
         labels = labels.to(logarithms.dtype)
         by_itself = -torch.lerp(complements, logarithms, labels).sum(1)

@@ -47,6 +47,16 @@ def test_the_twin_with_sigmoids_differs_in_its_outputs_alone(name: str) -> None:
         shortcaps.create_model(f"{name}-plain", outputs="tanh")
 
 
+@pytest.mark.parametrize("name", ["compact-23k-plain", "compact-23k-sigmoid", "cnn-23k"])
+def test_plain_networks_give_outputs_in_full_precision_under_autocast(name: str) -> None:
+    """In bfloat16 sure outputs would round to 1, and lose their gradient."""
+    model = shortcaps.create_model(name)
+    with torch.autocast("cpu", torch.bfloat16):
+        outputs = model(torch.rand(2, 1, 28, 28))
+    assert outputs.dtype == torch.float32
+    assert not torch.equal(outputs, outputs.bfloat16().float())
+
+
 def _row_constants(twin: torch.nn.Module, images: torch.Tensor) -> torch.Tensor:
     """Logarithms of a softmax are its logits but for the logarithm of their sum."""
     logits = twin.classify(twin.features(images))

@@ -33,7 +33,7 @@ def record(folder: Path, network: str, wrong: int, seed: int, **changes: object)
 
 
 def test_every_network_has_its_twin_and_a_cnn_of_its_size_as_opponents() -> None:
-    assert opponents("compact-23k") == ["compact-23k-plain", "cnn-23k", "compact-23k-sigmoid"]
+    assert opponents("compact-23k") == ["compact-23k-plain", "cnn-23k"]
     assert [cell.name for cell in choose_cells("compact-23k*/mnist,cnn-23k/mnist", compact_cells())] == [
         "compact-23k/mnist",
         "compact-23k-plain/mnist",

@@ -37,6 +37,8 @@ def coded_digits(count: int = 60) -> Digits:
 class Plain(Network):
     """Answers by a function of the images; has a linear layer like every plain network, whose logits are the answers."""
 
+    sums_to_one = True
+
     def __init__(self, answer: Callable[[Tensor], Tensor], side: int = 40) -> None:
         super().__init__((side, side), 1, 10)
         self.answer = answer

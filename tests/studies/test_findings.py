@@ -137,3 +137,28 @@ def test_what_a_recipe_sets_by_network_makes_it_no_other_recipe() -> None:
         run.record["run"]["conditions"] = {"epochs": 12, "loss": loss}
     (found,) = compare(study(), [ours, theirs])
     assert found.same_recipe
+
+
+@pytest.mark.parametrize("changes", [{"by_hand": {"loss": "margin"}}, {"precision": "bf16-mixed"}])
+def test_a_loss_by_hand_or_another_precision_is_another_recipe(changes: dict[str, object]) -> None:
+    ours, theirs = (measurement(name, 0, {"right": answers(0.9)}) for name in ("compact-23k", "cnn-23k"))
+    ours.record["run"] |= changes
+    (found,) = compare(study(), [ours, theirs])
+    assert not found.same_recipe
+
+
+def test_seeds_of_one_network_by_different_rates_are_said() -> None:
+    runs = [measurement(name, seed, {"right": answers(0.9)}) for name in ("compact-23k", "cnn-23k") for seed in (0, 1)]
+    for run, rate in zip(runs, (0.02, 0.005, 0.02, 0.02), strict=True):
+        run.record["run"]["by_network"] = {"lr": rate}
+    (found,) = compare(study(), runs)
+    assert not found.same_recipe
+
+
+def test_an_opponent_is_left_to_the_claim_that_fits_it() -> None:
+    runs = [
+        measurement("compact-23k", 0, {"right": answers(0.9)}),
+        measurement("cnn-23k", 0, {"right": answers(0.8), "better": answers(0.8)}),
+    ]
+    assert compare(study(Claim("accuracy", "right", unless="better")), runs) == []
+    assert len(compare(study(Claim("accuracy", "right", unless="other")), runs)) == 1

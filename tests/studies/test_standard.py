@@ -127,7 +127,7 @@ def test_a_network_without_gradients_is_said_to_mask_them_and_an_honest_one_is_n
         curve |= {f"pgd {radius:g}": 0.9 - 4 * radius for radius in RADII} | {"pgd 0.5": 0.0}
         return {name: torch.tensor([value]) for name, value in (curve | changes).items()}
 
-    honest, stronger, stuck = harmed.sentences(
+    stuck, stronger, honest = harmed.sentences(
         [
             measurement("cnn-23k", 0, run()),
             measurement("compact-23k", 0, run(**{"transfer 0.1": 0.2})),
@@ -232,6 +232,24 @@ def test_capsules_are_measured_by_activation_and_by_tightness() -> None:
     assert "auroc all by activation" not in plain, "a softmax has probabilities instead"
     control = set(study.measure(create_model("compact-23k-sigmoid", image_size=40).eval(), NOWHERE, Lookup()).scores)
     assert {"auroc all by activation", "auroc all by energy"} <= control
+
+
+def test_a_network_whose_outputs_happen_to_sum_to_one_is_measured_by_all_its_rules() -> None:
+    """A sigmoid network that is sure of one class everywhere: what was measured must not depend on the images."""
+    model = create_model("compact-23k-sigmoid", image_size=40).eval()
+    with torch.no_grad():
+        model.classify.weight.zero_()
+        model.classify.bias.copy_(torch.tensor([100.0, *([-100.0] * 9)]))
+    assert "auroc all by activation" in study_of_unknown().measure(model, NOWHERE, Lookup()).scores
+
+
+def test_outputs_that_need_not_sum_to_one_are_compared_with_their_like() -> None:
+    claims = [claim for claim in study_of_unknown().claims() if claim.is_main]
+    assert [(claim.other, claim.unless) for claim in claims] == [
+        ("auroc all by probability", "auroc all by activation"),
+        ("auroc all by energy", "auroc all by activation"),
+        ("auroc all by activation", ""),
+    ]
 
 
 def test_scrambled_digits_have_the_same_pixels_in_other_places() -> None:

@@ -184,7 +184,7 @@ def sample_images(data: Dataset, count: int) -> Tensor:
 
 
 def draw_per_class(data: Dataset, count: int, seed: int, *, at_most: bool = False) -> Tensor:
-    """A random draw with the same number of images of each class; a smaller one is part of a larger one of the same seed.
+    """A random draw with the same number of images of each class, or at most that; a smaller one is part of a larger one of the same seed.
 
     Args:
         data: The data set.

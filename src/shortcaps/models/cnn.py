@@ -8,7 +8,7 @@ from itertools import pairwise
 from torch import Tensor, nn
 
 from shortcaps.backbones import Stem, lay_out_channels_last
-from shortcaps.models.network import Network
+from shortcaps.models.network import Network, full_precision_logits
 from shortcaps.models.plan import Size
 from shortcaps.models.registry import register_model
 from shortcaps.models.summary import Summary, module_row, summary_row
@@ -27,6 +27,7 @@ class PlainCNN(Network):
         classes: Number of classes.
     """
 
+    sums_to_one = True
     min_image_size = 17
 
     def __init__(self, widths: tuple[int, int], *, image_size: Size, channels: int, classes: int) -> None:
@@ -46,7 +47,7 @@ class PlainCNN(Network):
 
     def forward(self, images: Tensor) -> Tensor:
         """Probabilities (batch, classes), which sum to 1, of images (batch, channels, height, width) in 0–1."""
-        return self.classify(self.features(images)).softmax(-1)
+        return full_precision_logits(self.classify, self.features(images)).softmax(-1)
 
     def features(self, images: Tensor) -> Tensor:
         """What the linear layer sees, (batch, features), of images (batch, channels, height, width) in 0–1."""

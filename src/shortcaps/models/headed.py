@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from shortcaps.backbones import feature_channels, feature_maps, feature_shapes
 from shortcaps.layers import CapsuleHead, ClassCapsules, ShortcutRouting
-from shortcaps.models.network import CapsuleNetwork, Network
+from shortcaps.models.network import CapsuleNetwork, Network, full_precision_logits
 from shortcaps.models.plan import Size
 from shortcaps.models.summary import Summary, SummaryRow, module_row, routing_multiply_adds, summary_row
 from shortcaps.routing.paths import describe_path
@@ -86,7 +86,7 @@ OUTPUTS: dict[str, Callable[[Tensor], Tensor]] = {"softmax": partial(torch.softm
 
 
 class PlainNetwork(Network):
-    """A backbone, the mean over all positions of its deepest feature map, a linear layer and softmax: the twin of a `HeadNetwork`.
+    """A backbone, the mean over all positions of its deepest feature map, a linear layer and softmax or sigmoids: the twin of a `HeadNetwork`.
 
     The mean makes it insensitive to where something lies; a flattened map would not be, and would be a weaker opponent.
 
@@ -109,7 +109,7 @@ class PlainNetwork(Network):
         super().__init__(image_size, channels, classes)
         if outputs not in OUTPUTS:
             raise ValueError(f"unknown outputs {outputs!r}: choose {' or '.join(OUTPUTS)}")
-        self.outputs = outputs
+        self.outputs, self.sums_to_one = outputs, outputs == "softmax"
         self._backbone_shapes = feature_shapes(backbone, channels, image_size)
         self.backbone = backbone
         self.classify = nn.Linear(feature_channels(backbone)[-1], classes)
@@ -121,7 +121,7 @@ class PlainNetwork(Network):
 
     def forward(self, images: Tensor) -> Tensor:
         """Outputs in 0–1 (batch, classes), which sum to 1 unless they are sigmoids, of images (batch, channels, height, width) in 0–1."""
-        return OUTPUTS[self.outputs](self.classify(self.features(images)))
+        return OUTPUTS[self.outputs](full_precision_logits(self.classify, self.features(images)))
 
     def features(self, images: Tensor) -> Tensor:
         """What the linear layer sees, (batch, features), of images (batch, channels, height, width) in 0–1."""

@@ -30,6 +30,12 @@ def as_probabilities(activations: Tensor) -> Tensor:
     return activations / activations.sum(-1, keepdim=True).clamp_min(torch.finfo(activations.dtype).tiny)
 
 
+def full_precision_logits(classify: nn.Linear, features: Tensor) -> Tensor:
+    """Logits of the type of the weights: in bfloat16, which autocast leaves them in, sure outputs would round to 1 and lose their gradient."""
+    logits: Tensor = classify(features)
+    return logits.to(classify.weight.dtype)
+
+
 class Network(nn.Module):
     """Maps images (batch, channels, height, width) in 0–1 to activations of classes (batch, classes) in 0–1.
 
@@ -54,6 +60,8 @@ class Network(nn.Module):
     """Whether `forward(images, labels)` also returns the weighted reconstruction error, to be added to the loss."""
     takes_any_size: bool = False
     """Whether images of other sizes than `image_size` are accepted, as no weight depends on it."""
+    sums_to_one: bool = False
+    """Whether its outputs are probabilities by themselves, as those of a softmax are."""
     min_image_size: int = 1
     """The smallest side for which every layer has a position; for planned networks, the plan checks it."""
 

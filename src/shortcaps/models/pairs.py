@@ -32,7 +32,7 @@ class PairNetwork(Network):
     """A network of single classes whose outputs are those of pairs: `a_ij = a_i · a_j`.
 
     The largest output is that of the two most active classes. As probabilities, `a_i a_j / Σ a_k a_l`, they say which two classes it is, given that
-    it is two; for a plain network this is the softmax of the sums of two logits. So capsules and plain networks are trained alike.
+    it is two; after a softmax this is the softmax of the sums of two logits. So capsules and plain networks are trained alike.
 
     Args:
         single: The network of single classes.

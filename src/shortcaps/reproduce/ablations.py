@@ -168,8 +168,8 @@ def write_ablations(records: Sequence[Record], folder: Path) -> tuple[Path, ...]
     save_figure(figure, folder / "report.png")
     epochs = sorted({record.epochs for record in records})
     notes = [
-        f"Each variant differs from {BASE} in one thing; widths stay, so the parameters differ a little.",
-        f"Trained for {' or '.join(map(str, epochs))} epochs by the recipe compact; rates and settings by routing are the recipe's.",
+        f"Each variant differs from {BASE} in one thing (attention and dynamic also in the loss that the recipe has for them); widths stay, so the parameters differ a little.",
+        f"Trained for {' or '.join(map(str, epochs))} epochs by the recipe compact; losses and settings by routing are the recipe's.",
         *paired_notes(records),
     ]
     written = write_report(

@@ -68,8 +68,8 @@ def compact_cells() -> list[Cell]:
 
 
 def opponents(network: str) -> list[str]:
-    """What a compact network is compared with: its twin, the plain CNN of its size where there is one, and the twin with sigmoids."""
-    return [f"{network}-plain", *list_models(f"cnn-{network.removeprefix('compact-')}"), f"{network}-sigmoid"]
+    """What a compact network is compared with: its twin, and the plain CNN of its size where there is one."""
+    return [f"{network}-plain", *list_models(f"cnn-{network.removeprefix('compact-')}")]
 
 
 def compare(records: Sequence[Record], folder: Path) -> list[Comparison]:

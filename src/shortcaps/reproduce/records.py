@@ -111,10 +111,11 @@ class Record:
 
     @property
     def as_published(self) -> bool:
-        """Trained by the paper's recipe and protocol, as long as the paper's, on all images, and tested on the published set."""
+        """Trained by the paper's recipe and protocol, in single precision, as long as the paper's, on all images, and tested on the published set."""
         # Where the paper's protocol leaks nothing, the default is the same.
         as_the_authors = self.values["protocol"] == "paper" or "paper" not in self.dataset.leaks
-        return self.recipe == "paper" and as_the_authors and not self.shortened and not self.is_replica
+        in_full = self.precision == "32-true" and not self.shortened
+        return self.recipe == "paper" and as_the_authors and in_full and not self.is_replica
 
     @property
     def commits(self) -> tuple[str, ...]:

@@ -270,7 +270,7 @@ def _training(record: Record) -> str:
     )
     return (
         f"batch {recipe.batch_size}, learning rate {recipe.lr:g} ({recipe.schedule}), {recipe.loss} "
-        f"loss{averaging}. {placement}"
+        f"loss{averaging}{'' if record.precision == '32-true' else f', {record.precision}'}. {placement}"
     )
 
 

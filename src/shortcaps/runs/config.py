@@ -87,7 +87,8 @@ class DataConfig:
     camera: str | None = setting(None, "camera: left, right or stereo, for smallnorb and solids")
     max_images: Positive | None = setting(None, "use at most this many images of each split, for a trial run")
     per_class: Positive | None = setting(
-        None, "train on this many images of each class, and validate on as many others; the test stays whole"
+        None,
+        "train on this many images of each class, and validate on as many others, where a class has them; the test stays whole",
     )
     draw: int = setting(0, "which draw of the images that --per-class asks for")
     options: dict[str, Any] = setting({}, "further options of the data set", flag="data_options")

@@ -107,7 +107,11 @@ def _compare(
     """Compare two networks by the seeds that both have; None where there are none, or one has no such scores."""
     other = claim.other or claim.score
     both = [study.matched(ours[seed], theirs[seed]) for seed in sorted(ours) if seed in theirs]
-    pairs = [(first, second) for first, second in both if claim.score in first.scores and other in second.scores]
+    pairs = [
+        (first, second)
+        for first, second in both
+        if claim.score in first.scores and other in second.scores and claim.unless not in second.scores
+    ]
     if not pairs:
         return None
     runs = [first for first, _ in pairs], [second for _, second in pairs]
@@ -130,6 +134,9 @@ def _compare(
     low, high = result.interval
     sided = PairedDifference(-result.difference, (-high, -low)) if claim.lower_is_better else result
     conditions = [_conditions(measurement) for side in runs for measurement in side]
+    # Seeds of one network must be alike in what a recipe sets by network too; older records do not hold that.
+    own = [[m.record["run"]["by_network"] for m in side if "by_network" in m.record["run"]] for side in runs]
+    alike = [entry == entries[0] for entries in (conditions, *own) for entry in entries]
     return Finding(
         claim.what,
         claim.part,
@@ -143,15 +150,16 @@ def _compare(
         len(pairs),
         int(kept.sum()),
         claim.percent,
-        all(entry == conditions[0] for entry in conditions),
+        all(alike),
         claim.is_main,
     )
 
 
 def _conditions(measurement: Measurement) -> dict[str, Any]:
     """What must be equal for two networks to have been trained alike; older records also hold what a recipe may set by network."""
-    held = measurement.record["run"]["conditions"]
-    return {name: value for name, value in held.items() if name not in SETTINGS_BY_NETWORK}
+    run = measurement.record["run"]
+    shared = {name: value for name, value in run["conditions"].items() if name not in SETTINGS_BY_NETWORK}
+    return {**shared, "precision": run.get("precision", "32-true"), "by_hand": run.get("by_hand", {})}
 
 
 def _kept(measurements: Sequence[Measurement], claim: Claim) -> Tensor:

@@ -63,10 +63,11 @@ def is_plain(network: str) -> bool:
 def opponents(network: str, measured: Sequence[str]) -> list[str]:
     """What a network with capsules is compared with, of those that were measured.
 
-    Its twin and the plain CNN of its size; every plain network if neither is known.
+    Its twin, the plain CNN of its size and the twin with sigmoids; every plain network if none of them is known.
     """
     if is_plain(network):
         return []
     model = network.partition("/")[0]
-    own = [PLAIN[model]] if model in PLAIN else [name for name in opponents_of_compact(model) if name in MODELS]
+    compact = (*opponents_of_compact(model), f"{model}-sigmoid")
+    own = [PLAIN[model]] if model in PLAIN else [name for name in compact if name in MODELS]
     return [name for name in own or measured if name in measured and is_plain(name)]

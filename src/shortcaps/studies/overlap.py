@@ -153,7 +153,7 @@ class Overlap(Study):
         return [
             "Each digit of a pair is moved by up to 4 px on 36x36, which leaves about three quarters of the area of their 20x20 boxes in common; the "
             "published description says 80 %. In the test no digit is in two pairs, so pairs are independent.",
-            "Networks of pairs give a_i·a_j for every pair of classes and are trained by the same loss as all others: which two digits, given that it is two. "
+            "Networks of pairs give a_i·a_j for every pair of classes and are trained by the loss that their recipe has for single classes: which two digits, given that it is two. "
             "After training on single digits the two most active classes count.",
             f"{SIGMOID_TWIN} is the plain twin with outputs that do not compete for a softmax, trained by the same loss.",
         ]

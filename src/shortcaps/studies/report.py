@@ -186,7 +186,8 @@ def _counted(findings: Sequence[tuple[str, Finding]]) -> str:
     for verdict, count in verdicts.most_common():
         studies = dict.fromkeys(name for name, finding in findings if finding.verdict == verdict)
         said.append(f"{verdict} in {count} ({', '.join(studies)})")
-    return ", ".join(said)
+    fewest = min(finding.seeds for _, finding in findings)
+    return ", ".join(said) + f", at least {fewest} seed{'' if fewest == 1 else 's'} each"
 
 
 def all_lines(folder: Path) -> list[str]:

@@ -23,6 +23,7 @@ from shortcaps.studies.trained import (
     Wanted,
     find_run,
     runs_by_pattern,
+    settings_by_network,
     shared_settings,
     train_missing,
     wanted_runs,
@@ -103,7 +104,7 @@ def run_study(
         batch += [entry for entry in wanted if entry.seed == seed and not is_measured(entry, folder)]
         missing = [entry for entry in batch if find_run(entry, shelf) is None]
         if missing and len(missing) < devices and seed + 1 < count:
-            continue  # with the next seed no device is idle
+            continue  # too few for all devices: they are trained with those of the next seed
         problems, outcome.interrupted = train_missing(missing, devices=devices, launch=launch)
         outcome.failed |= problems
         trained = [entry.at(run) for entry in batch if (run := find_run(entry, shelf)) is not None]
@@ -120,10 +121,15 @@ def is_measured(entry: Wanted, folder: Path) -> bool:
     file = folder / f"{file_name(entry.network, entry.part.name, entry.seed)}.json"
     if not file.is_file():
         return False
-    before = read_measurement(file).record["run"]["conditions"]
-    now = shared_settings(entry.job.config.make_recipe())
+    run, recipe = read_measurement(file).record["run"], entry.job.config.make_recipe()
+    before = {**run["conditions"], **run.get("by_network", {})}
+    shared = shared_settings(recipe)
+    # Older records do not hold all that a recipe sets by network.
+    own = {name: value for name, value in settings_by_network(recipe).items() if name in before}
     differing = [
-        f"{name} {before.get(name)} instead of {value}" for name, value in now.items() if before.get(name) != value
+        f"{name} {before.get(name)} instead of {value}"
+        for name, value in {**shared, **own}.items()
+        if before.get(name) != value
     ]
     if differing:
         log.warning("%s is of a run with %s: move it away to measure anew", file, ", ".join(differing))

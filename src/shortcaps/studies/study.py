@@ -55,6 +55,7 @@ class Claim:
         part: The part of the study.
         among: The name of scores that must be 1 for both networks with every seed for an image to count, so that the networks are
             compared where they are equally good; empty to count all images.
+        unless: The name of scores by which an opponent that has them is compared instead, in another claim.
         percent: Whether the statistic is a share, given in percent and points, or else a plain number.
         lower_is_better: Whether a smaller number is ahead.
         is_main: Whether it belongs into summaries.
@@ -65,6 +66,7 @@ class Claim:
     other: str = ""
     part: str = ""
     among: str = ""
+    unless: str = ""
     percent: bool = True
     lower_is_better: bool = False
     is_main: bool = True

@@ -40,6 +40,11 @@ def shared_settings(recipe: Recipe) -> dict[str, Any]:
     return {name: value for name, value in asdict(recipe).items() if name not in SETTINGS_BY_NETWORK}
 
 
+def settings_by_network(recipe: Recipe) -> dict[str, Any]:
+    """The rest: what a recipe may set for each routing and network, and what must be equal in two runs of one network."""
+    return {name: value for name, value in asdict(recipe).items() if name in SETTINGS_BY_NETWORK}
+
+
 @dataclass(frozen=True)
 class Trained:
     """A finished run of one network.
@@ -83,6 +88,11 @@ class Trained:
             "recipe_epochs": manifest.train.changed(epochs=None).make_recipe().epochs,
             "max_images": manifest.train.data.max_images,
             "conditions": shared_settings(manifest.recipe),
+            "by_network": settings_by_network(manifest.recipe),
+            "by_hand": {
+                name: manifest.train.get(name) for name in ("lr", "loss") if manifest.train.get(name) is not None
+            },
+            "precision": manifest.train.run.precision,
             "parameters": self.result["parameters"],
             "test_set": self.result["test_set"],
             "test_accuracy": self.result["test"]["accuracy"],

@@ -42,14 +42,18 @@ RULES = {
 """How two networks are compared: the detectors of the first and of the second, and both in words."""
 SETS = ("fashion-mnist", "scrambled digits", "noise")
 _BLOCK = 7
-_SUMS_TO_ONE = 1e-5
 _TEMPERATURES = torch.logspace(-1, 1, 201, dtype=torch.float64)
 
 
-def detectors(observed: Observed) -> dict[str, Tensor]:
-    """How sure a network is that an image shows one of its classes, by every rule that it allows, (images,) each."""
+def detectors(observed: Observed, sums_to_one: bool) -> dict[str, Tensor]:
+    """How sure a network is that an image shows one of its classes, by every rule that it allows, (images,) each.
+
+    Args:
+        observed: What it computed for the images.
+        sums_to_one: Whether its outputs are probabilities, so that there are no activations besides.
+    """
     found = {"probability": as_probabilities(observed.activations).amax(1)}
-    if not bool((observed.activations.sum(1) - 1).abs().max() < _SUMS_TO_ONE):
+    if not sums_to_one:
         found["activation"] = observed.activations.amax(1)
     if observed.tightness is not None:
         found["tightness"] = observed.tightness.amax(1)
@@ -132,8 +136,8 @@ class Unknown(Study):
         digits = placed(self.known.images, side, seed=40_023)
         others_shown = {name: placed(images, side, seed=40_024) for name, images in self.unknown.items()}
         known = observe(model, digits)
-        sure = detectors(known)
-        unknown = {name: detectors(observe(model, images)) for name, images in others_shown.items()}
+        sure = detectors(known, model.sums_to_one)
+        unknown = {name: detectors(observe(model, images), model.sums_to_one) for name, images in others_shown.items()}
         scores: dict[str, Scores] = {}
         for detector, of_known in sure.items():
             sets = {name: found[detector] for name, found in unknown.items()}
@@ -164,10 +168,12 @@ class Unknown(Study):
                 scored, other = f"auroc {name} by {ours}", f"auroc {name} by {theirs}"
                 what = f"area under the ROC curve for {words}, by {rules}"
                 is_main = (name, ours) == ("all", "activation")
-                claims.append(Claim(what, scored, other, percent=False, is_main=is_main))
+                # Against outputs that need not sum to one either, theirs are what ours is compared with.
+                unless = "" if theirs == "activation" else f"auroc {name} by activation"
+                claims.append(Claim(what, scored, other, percent=False, is_main=is_main, unless=unless))
                 what = f"false alarms for {words} with {KEPT:.0%} of the known kept, by {rules}"
                 scored, other = scored.replace("auroc", "false alarms"), other.replace("auroc", "false alarms")
-                claims.append(Claim(what, scored, other, lower_is_better=True, is_main=False))
+                claims.append(Claim(what, scored, other, lower_is_better=True, is_main=False, unless=unless))
         for when in ("before", "after"):
             what = f"Brier score {when} scaling by temperature"
             claims.append(Claim(what, f"brier {when}", percent=False, lower_is_better=True, is_main=False))

@@ -88,7 +88,7 @@ def load_split(config: TrainConfig, split: str, display: Display) -> Dataset:
     )
     if config.data.per_class is not None and split != "test":
         seed = derive(config.data.draw, f"few {split}", 0)
-        # Validation images are for choosing weights, which one of a class more or less does not decide.
+        # A class may have too few images to validate on as many as it is trained on: of MNIST's 10,000 validation images 991 show a zero.
         data = data.subset(draw_per_class(data, config.data.per_class, seed, at_most=split == "validation"))
     if config.data.max_images is None:
         return data
