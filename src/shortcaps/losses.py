@@ -187,8 +187,9 @@ def log_odds_loss(
 
     `-ln(o_t / Σ_m o_m) + absolute · (-ln a_t - Σ_{m≠t} ln(1 - a_m))`. Activations near 1 are nearly equal, and a loss of them hardly says which
     is to become smaller; their odds still differ. Those of a squashed pose are its squared length before the squash, so a common factor
-    of all poses changes nothing (in single precision up to lengths of about a thousand, where activations round to 1); those of a sigmoid are the exponential of what it was given. Odds say little of how large activations
-    are, so the second term has the same weight: with a tenth of it probabilities become too timid.
+    of all poses changes nothing (in single precision up to lengths of about a thousand, where activations round to 1); those of a sigmoid
+    are the exponential of what it was given. Odds say little of how large activations are, so the second term has the same weight: with a
+    tenth of it probabilities become too timid.
 
     Args:
         activations: (batch, classes).
