@@ -35,7 +35,7 @@ from shortcaps.runs.config import FLAGS, SECTIONS, DataConfig, OptimConfig, RunC
         ),
         ({"model": "cnn-23k", "routing": "em"}, "cnn-23k has neither routing nor shortcut: leave them out"),
         ({"precision": "16"}, "unknown precision '16': choose one of 32-true"),
-        ({"loss": "square"}, "unknown loss 'square': choose one of log-probability"),
+        ({"loss": "square"}, "unknown loss 'square': choose one of log-odds, log-probability"),
         ({"data": "a\0b"}, "data 'a\\x00b' cannot be the path of anything"),
         ({"data": "\ud800"}, "data '\\ud800' cannot be the path of anything"),
         ({"folder": "a\0b"}, "folder 'a\\x00b' cannot be the path of anything"),
