@@ -12,6 +12,7 @@ from typing import Any
 from shortcaps.data import DatasetSpec, find_spec
 from shortcaps.errors import RunError
 from shortcaps.files import atomic_write, read_json, write_json
+from shortcaps.recipes import Recipe
 from shortcaps.reproduce import published
 from shortcaps.reproduce.cells import Cell
 from shortcaps.runs.config import TrainConfig
@@ -20,6 +21,16 @@ from shortcaps.runs.manifest import Manifest
 
 SETTINGS_BY_NETWORK = ("lr", "loss", "loss_settings", "routing_settings")
 """What a recipe sets for each routing and network: squashed poses need another loss than others do, for example."""
+
+
+def shared_settings(recipe: Recipe) -> dict[str, Any]:
+    """What must be equal for two networks to have been trained alike: a recipe but for what it has by network."""
+    return {name: value for name, value in asdict(recipe).items() if name not in SETTINGS_BY_NETWORK}
+
+
+def settings_by_network(recipe: Recipe) -> dict[str, Any]:
+    """The rest, which must be equal in two runs of one network."""
+    return {name: value for name, value in asdict(recipe).items() if name in SETTINGS_BY_NETWORK}
 
 
 def still_counts(dataset: str) -> bool:
@@ -87,16 +98,14 @@ class Record:
     @property
     def conditions(self) -> tuple[object, ...]:
         """What must be equal for two networks to be compared: data, protocol, precision, and the recipe but for what it has by network."""
-        recipe = asdict(self.manifest.recipe)
-        shared = {name: value for name, value in recipe.items() if name not in SETTINGS_BY_NETWORK}
+        shared = shared_settings(self.manifest.recipe)
         data = self.values["dataset"], self.values["protocol"], self.max_images
         return *data, self.precision, self.recipe, json.dumps(shared, sort_keys=True)
 
     @property
     def repetition(self) -> tuple[object, ...]:
         """What is equal in two runs of one network that differ in nothing but their seed."""
-        recipe = asdict(self.manifest.recipe)
-        own = {name: recipe[name] for name in SETTINGS_BY_NETWORK}
+        own = settings_by_network(self.manifest.recipe)
         return self.cell, *self.conditions, json.dumps(own, sort_keys=True)
 
     @property

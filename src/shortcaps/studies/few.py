@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from shortcaps.data import DATASETS, Dataset, load_dataset
 from shortcaps.models import Network
@@ -70,37 +70,25 @@ class Few(Study):
 
     def derived(self, measurements: Sequence[Measurement]) -> list[Measurement]:
         """For each network, draw and data set its learning curve, if it has all sizes."""
-        by_part = {(m.network, m.seed, m.part): m for m in measurements}
         found = []
-        for network, seed in dict.fromkeys((m.network, m.seed) for m in measurements):
-            for name in self.sets:
-                points = [by_part.get((network, seed, f"{name}-{size}")) for size in self.sizes]
-                whole = [point for point in points if point is not None]
-                if len(whole) < len(points):
+        for name in self.sets:
+            for points in self._points(measurements, name):
+                if len(points) < len(self.sizes):
                     continue
-                right = [point.scores["accuracy"].values for point in whole]
+                right = [points[size].scores["accuracy"].values for size in self.sizes]
                 area = area_under([math.log(size) for size in self.sizes], right)
-                values = {
-                    f"{size}": point.scores["accuracy"].mean for size, point in zip(self.sizes, whole, strict=True)
-                }
-                record = {**whole[-1].record, "part": f"{name} curve", "values": values}
-                found.append(Measurement(record, {"area": Scores(area)}))
+                curve = _curve(points, self.sizes, f"{name} curve")
+                found.append(Measurement(curve, {"area": Scores(area)}))
         return found
 
-    def _points(self, measurements: Sequence[Measurement], name: str) -> tuple[list[int], list[Measurement]]:
-        """The sizes of a data set that every network and draw has, and for each network and draw its accuracy by size."""
+    def _points(self, measurements: Sequence[Measurement], name: str) -> list[dict[int, Measurement]]:
+        """For each network and draw its measurements on a data set, by size."""
         found: dict[tuple[str, int], dict[int, Measurement]] = {}
         for size in self.sizes:
             for m in measurements:
                 if m.part == f"{name}-{size}":
                     found.setdefault((m.network, m.seed), {})[size] = m
-        sizes = [size for size in self.sizes if found and all(size in points for points in found.values())]
-        curves_of = []
-        for points in found.values():
-            values = {f"{size}": points[size].scores["accuracy"].mean for size in sizes}
-            record = {**next(iter(points.values())).record, "part": "", "values": values}
-            curves_of.append(Measurement(record, {}))
-        return sizes, curves_of
+        return list(found.values())
 
     def claims(self) -> Sequence[Claim]:
         """The area under each learning curve, and every point of it."""
@@ -124,12 +112,20 @@ class Few(Study):
         ]
 
     def draw(self, measurements: Sequence[Measurement]) -> Figure:
-        """A learning curve for each data set."""
+        """A learning curve for each data set, over the sizes that every network and draw has."""
         figure, axes = panels(len(self.sets), height=3.4)
         for panel, name in zip(axes, self.sets, strict=True):
-            sizes, points = self._points(measurements, name)
-            curves(panel, points, sizes, [f"{size}" for size in sizes])
+            every = self._points(measurements, name)
+            sizes = [size for size in self.sizes if every and all(size in points for points in every)]
+            lines = [Measurement(_curve(points, sizes, ""), {}) for points in every]
+            curves(panel, lines, sizes, [f"{size}" for size in sizes])
             panel.set_xscale("log")
             panel.set_xlabel("training images of each class")
             panel.set_ylabel(f"accuracy on {DATASETS[name].label}")
         return with_legend(figure, axes)
+
+
+def _curve(points: Mapping[int, Measurement], sizes: Sequence[int], part: str) -> dict[str, Any]:
+    """A record of accuracies by size, like that of the largest size."""
+    values = {f"{size}": points[size].scores["accuracy"].mean for size in sizes}
+    return {**list(points.values())[-1].record, "part": part, "values": values}

@@ -12,6 +12,7 @@ from shortcaps.environment import describe_environment
 from shortcaps.errors import RunError
 from shortcaps.files import remove_leftovers, sha256_of
 from shortcaps.reproduce.grid import Launch
+from shortcaps.reproduce.records import settings_by_network, shared_settings
 from shortcaps.runs.directory import RunDirectory
 from shortcaps.studies.measured import file_name, read_measurement, write_measurement
 from shortcaps.studies.report import write_study
@@ -23,8 +24,6 @@ from shortcaps.studies.trained import (
     Wanted,
     find_run,
     runs_by_pattern,
-    settings_by_network,
-    shared_settings,
     train_missing,
     wanted_runs,
 )

@@ -6,7 +6,7 @@ import glob
 import json
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,8 @@ from shortcaps.errors import RunError
 from shortcaps.files import sha256_of
 from shortcaps.inference.load import load
 from shortcaps.models import Network
-from shortcaps.recipes import Recipe
 from shortcaps.reproduce.grid import Job, Launch, check_run, run_jobs
-from shortcaps.reproduce.records import SETTINGS_BY_NETWORK, differences
+from shortcaps.reproduce.records import differences, settings_by_network, shared_settings
 from shortcaps.runs.config import TrainConfig
 from shortcaps.runs.directory import RunDirectory, read_manifest
 from shortcaps.runs.manifest import Manifest
@@ -33,16 +32,6 @@ _MUST_FIT = (
     *("model", "routing", "shortcut", "network", "seed", "precision"),
 )
 """Settings besides those of the recipe in which a run must be what was asked for."""
-
-
-def shared_settings(recipe: Recipe) -> dict[str, Any]:
-    """What must be equal for two networks to have been trained alike: a recipe but for what it has by network."""
-    return {name: value for name, value in asdict(recipe).items() if name not in SETTINGS_BY_NETWORK}
-
-
-def settings_by_network(recipe: Recipe) -> dict[str, Any]:
-    """The rest: what a recipe may set for each routing and network, and what must be equal in two runs of one network."""
-    return {name: value for name, value in asdict(recipe).items() if name in SETTINGS_BY_NETWORK}
 
 
 @dataclass(frozen=True)
