@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from shortcaps.allocator import keep_freed_memory
 from shortcaps.bench.timing import milliseconds, time_interleaved
 from shortcaps.environment import describe_environment
 from shortcaps.files import write_json
@@ -66,6 +67,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--json", type=Path, help="where to write the record")
     arguments = parser.parse_args()
+    keep_freed_memory()  # as training and the server do
     results = []
     for name, channels, side in CASES:
         results.append(measure(name, channels, side, arguments.rounds))

@@ -1,6 +1,6 @@
 """Train on MNIST from Python, look at the class capsules, load the run again.
 
-python examples/train_mnist.py              the `fast` recipe, about eight minutes on two cores
+python examples/train_mnist.py              the `fast` recipe, about five minutes on two cores
 python examples/train_mnist.py --tiny       a minute's trial on 1,280 images
 """
 

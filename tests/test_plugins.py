@@ -7,7 +7,11 @@ import shutil
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from shortcaps.cli import app
+from shortcaps.errors import RunError
+from shortcaps.plugins import load_plugin
 from tests.training.support import finish, pictures, settings_file, shortcaps
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "own_routing.py"
@@ -94,3 +98,22 @@ def test_a_network_is_used_without_the_plugin_that_only_trained_it(tmp_path: Pat
     assert json.loads(finish(shortcaps("predict", tmp_path / "run", picture, "--json")))
     output = finish(shortcaps("train", "--resume", tmp_path / "run"), expect=2)
     assert f"--plugin {plugin}" in output
+
+
+def test_a_package_in_the_working_directory_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a_package_of_mine").mkdir()
+    (tmp_path / "a_package_of_mine" / "__init__.py").write_text("from pathlib import Path\nPath('loaded').touch()\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    load_plugin("a_package_of_mine")
+    assert (tmp_path / "loaded").exists()
+
+
+@pytest.mark.parametrize("line", ["data = 5", 'data = ["a"]', "start = 5", 'data = "a\\u0000b"'])
+def test_settings_that_name_no_data_are_refused_in_one_line(tmp_path: Path, line: str) -> None:
+    (tmp_path / "settings.toml").write_text(line + "\n")
+    result = CliRunner().invoke(
+        app, ["train", "--config", str(tmp_path / "settings.toml"), "--out", str(tmp_path / "run")]
+    )
+    assert isinstance(result.exception, RunError), result.output
+    assert "should be a name or a path" in str(result.exception)

@@ -157,9 +157,10 @@ def maps() -> None:
 def twins() -> None:
     """Test accuracies of the compact networks and of plain ones, from their records."""
     by_network: dict[str, list[float]] = {}
-    for file in sorted((HERE.parents[1] / "results" / "compact").glob("*-mnist-seed*.json")):
+    for file in sorted((HERE.parents[1] / "results" / "compact").glob("*-seed*.json")):
         record = json.loads(file.read_text())
-        by_network.setdefault(record["network"], []).append(100 * record["test_accuracy"])
+        if record["dataset"] == "mnist":
+            by_network.setdefault(record["network"], []).append(100 * record["test_accuracy"])
     figure, axes = plt.subplots(figsize=(7, 0.5 + 0.45 * len(by_network)))
     for row, (name, values) in enumerate(sorted(by_network.items())):
         has_capsules = name.startswith("compact") and not name.endswith("plain")

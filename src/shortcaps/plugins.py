@@ -35,7 +35,7 @@ def load_plugin(plugin: str | Path) -> None:
     """
     name = str(plugin)
     path = Path(name).expanduser()
-    is_file = path.suffix == ".py" or path.exists()
+    is_file = path.suffix == ".py" or path.is_file()
     key = str(path.resolve()) if is_file else name
     if key in _loaded:
         return

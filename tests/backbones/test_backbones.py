@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 import shortcaps
 from shortcaps.backbones import BACKBONES, create_backbone, feature_channels, feature_maps, feature_shapes
+from shortcaps.backbones.convolutional import ConvolutionalBackbone
 
 
 class FeatureInfo:
@@ -33,13 +34,79 @@ class FeaturesOnly(nn.Module):
         return [shallow, self.deep(shallow)]
 
 
+def shapes_of(maps: tuple[Tensor, ...]) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(features.shape[1:]) for features in maps)
+
+
 @pytest.mark.parametrize("name", BACKBONES)
-@pytest.mark.parametrize("size", [(28, 28), (33, 40)])
+@pytest.mark.parametrize("size", [(28, 28), (33, 40), (6, 7)])
 def test_every_backbone_makes_the_maps_that_it_promises(name: str, size: tuple[int, int]) -> None:
     backbone = create_backbone(name, 3).eval()
     maps = feature_maps(backbone, torch.rand(2, 3, *size))
     assert tuple(features.shape[1] for features in maps) == feature_channels(backbone)
-    assert tuple(tuple(features.shape[1:]) for features in maps) == feature_shapes(backbone, 3, size)
+    assert shapes_of(maps) == feature_shapes(backbone, 3, size)
+
+
+@pytest.mark.parametrize("settings", [{"strides": (1, 3, 2, 1), "first_kernel": 7}, {"first_kernel": 4}], ids=str)
+def test_shapes_follow_kernels_and_strides(settings: dict[str, object]) -> None:
+    backbone = create_backbone("convolutional", 1, out_indices=(0, 1, 2, 3), **settings).eval()
+    for side in range(3, 20):
+        maps = feature_maps(backbone, torch.rand(1, 1, side, 2 * side))
+        assert shapes_of(maps) == feature_shapes(backbone, 1, (side, 2 * side))
+
+
+class Pooled(ConvolutionalBackbone):
+    """Computes something else than the class whose shapes are known."""
+
+    def forward(self, images: Tensor) -> list[Tensor]:
+        return [nn.functional.avg_pool2d(features, 2) for features in super().forward(images)]
+
+
+class OtherWords(FeaturesOnly):
+    """Uses the name for something of its own."""
+
+    planned_shapes = ((1, 2, 3),)
+
+    def forward(self, images: Tensor) -> list[Tensor]:
+        return super().forward(images)
+
+
+def with_other_parts(change: str) -> nn.Module:
+    convolutional, residual = create_backbone("convolutional", 3), create_backbone("residual", 3)
+    if change == "dilated":
+        convolutional.layers[1][0] = nn.Conv2d(16, 24, 3, dilation=2)
+        return convolutional
+    if change == "padded with a word":
+        convolutional.layers[0][0] = nn.Conv2d(3, 16, 5, padding="same")
+        return convolutional
+    if change == "pooled":
+        residual.stem.append(nn.MaxPool2d(2))
+    elif change == "another block":
+        residual.stages[1].append(nn.AvgPool2d(3))
+    return residual
+
+
+@pytest.mark.parametrize(
+    "backbone",
+    [
+        Pooled(3),
+        OtherWords(),
+        *(with_other_parts(change) for change in ("dilated", "padded with a word", "pooled", "another block")),
+    ],
+    ids=["subclass", "other words", "dilated", "padded with a word", "pooled", "another block"],
+)
+def test_shapes_are_those_of_what_is_computed_whatever_was_exchanged(backbone: nn.Module) -> None:
+    maps = feature_maps(backbone.eval(), torch.rand(1, 3, 40, 32))
+    assert shapes_of(maps) == feature_shapes(backbone, 3, (40, 32))
+
+
+@pytest.mark.parametrize("name", ["convolutional", "residual"])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_own_backbones_are_traced_by_fx(name: str, channels: int) -> None:
+    backbone, images = create_backbone(name, channels).eval(), torch.rand(2, channels, 16, 16)
+    traced = torch.fx.symbolic_trace(backbone)
+    for ours, expected in zip(traced(images), backbone(images), strict=True):
+        torch.testing.assert_close(ours, expected)
 
 
 @pytest.mark.parametrize("name", ["convolutional", "residual"])
@@ -53,9 +120,9 @@ def test_several_depths_can_be_asked_for(name: str) -> None:
 
 
 def test_asking_for_shapes_leaves_the_backbone_as_it_was() -> None:
-    backbone = create_backbone("convolutional", 1).train()
+    backbone = FeaturesOnly().train()
     before = {name: tensor.clone() for name, tensor in backbone.state_dict().items()}
-    feature_shapes(backbone, 1, (28, 28))
+    feature_shapes(backbone, 3, (28, 28))
     assert backbone.training
     for name, tensor in backbone.state_dict().items():
         assert tensor.device.type == "cpu"
@@ -121,6 +188,22 @@ class Liar(nn.Conv2d):
         (lambda: create_backbone("residual", 1, widths=(4,)), ValueError, "give one of each for every stage"),
         (lambda: create_backbone("residual", 1, out_indices=(3,)), ValueError, "there are 3 stages, counted from 0"),
         (
+            lambda: shortcaps.create_model("compact-23k", backbone=create_backbone("convolutional", 3)),
+            ValueError,
+            "ConvolutionalBackbone takes images of 3 channels, not 1: create it for 1, or say so with `channels`",
+        ),
+        (
+            lambda: shortcaps.create_model("baseline", backbone=create_backbone("stem", 3)),
+            ValueError,
+            "Stem takes images of 3 channels, not 1: create it for 1, or say so with `channels`",
+        ),
+        (
+            lambda: shortcaps.create_model("compact-23k", backbone="stem", image_size=4),
+            ValueError,
+            "image_size 4 is too small: the backbone (Stem) cannot take it (a kernel of 5x5 does not fit into a map of 4x4); "
+            "the image needs at least 5",
+        ),
+        (
             lambda: feature_shapes(Liar(), 1, (9, 9)),
             ValueError,
             "Liar makes feature maps of 4 channels, but promises 5",
@@ -155,3 +238,17 @@ def test_maps_of_our_backbones_have_their_channels_innermost_in_memory(name: str
     backbone = create_backbone(name, 3)
     for features in feature_maps(backbone, torch.rand(2, 3, 16, 16)):
         assert features.is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("name", ["compact-23k", "compact-23k-plain", "compact-160k-plain", "cnn-23k"])
+def test_maps_of_images_with_one_channel_lie_channels_last_from_the_first(name: str) -> None:
+    model = shortcaps.create_model(name, image_size=28)
+    orders = []
+    for part in model.modules():
+        if isinstance(part, nn.BatchNorm2d):
+            part.register_forward_hook(lambda part, given, found: orders.append(found))
+    images = torch.rand(2, 1, 28, 28)
+    model(images).sum().backward()
+    assert len(orders) >= 3
+    assert all(found.is_contiguous(memory_format=torch.channels_last) for found in orders)
+    assert images.stride() == (784, 784, 28, 1)

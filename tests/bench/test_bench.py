@@ -80,6 +80,15 @@ def test_memory_is_that_of_the_votes_where_they_are_built() -> None:
     )
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the system counts no peak memory")
+@pytest.mark.parametrize("training", [True, False])
+def test_what_pytorch_loads_for_itself_is_not_charged_to_the_network(training: bool) -> None:
+    found = measure_memory(Case(batch=1), training=training)
+    assert found is not None
+    assert found < 40e6
+
+
 KEEP = """
 import torch
 from pathlib import Path

@@ -166,6 +166,33 @@ def test_copies_of_a_picture_stay_on_one_side_of_a_split(tmp_path: Path) -> None
     assert not (hashes[0] & hashes[1] or hashes[0] & hashes[2] or hashes[1] & hashes[2])
 
 
+def test_a_picture_in_two_classes_is_in_one_split(tmp_path: Path) -> None:
+    root = tree(tmp_path / "pets", 30)
+    for file in sorted((root / "cats").iterdir()):
+        (root / "dogs" / f"also-{file.name}").write_bytes(file.read_bytes())
+    hashes = [set(content_hashes(load_dataset(root, split).images)) for split in ("train", "validation", "test")]
+    assert not (hashes[0] & hashes[1] or hashes[0] & hashes[2] or hashes[1] & hashes[2])
+    assert sum(len(load_dataset(root, split)) for split in ("train", "validation", "test")) == 120
+
+
+@pytest.mark.parametrize("memory", [1000, 0])
+def test_a_split_of_broken_files_alone_is_named_in_full(tmp_path: Path, memory: int) -> None:
+    for split in ("train", "val", "test"):
+        tree(tmp_path / split, 4)
+    for file in (tmp_path / "test").rglob("*.*"):
+        file.write_text("this is no picture")
+    with pytest.raises(DataError, match="12 of 36 images cannot be used"):
+        load_dataset(tmp_path, "test", image_memory=memory)
+
+
+def test_links_that_lead_nowhere_are_pictures_that_cannot_be_read(tmp_path: Path) -> None:
+    root = tree(tmp_path / "pets", 10)
+    (root / "cats" / "annexed.png").symlink_to(tmp_path / "nowhere" / "1.png")
+    with pytest.raises(DataError, match=r"1 of 31 images cannot be used(?s:.)*annexed.png"):
+        load_dataset(root, "train")
+    assert len(load_dataset(root, "train", skip_broken=True)) == 24
+
+
 def test_a_class_may_be_called_train_and_a_split_training(tmp_path: Path) -> None:
     for name in ("car", "train"):
         for n in range(5):

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from shortcaps.data import load_dataset
+from shortcaps.data.own.arrow import list_arrow
 from shortcaps.data.own.load import count_pictures
 from shortcaps.errors import DataError
 from tests.data.test_folder import picture
@@ -60,6 +61,7 @@ def test_a_csv_file_may_say_the_split_and_what_a_picture_shows(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("header", "rows", "complaint"),
     [
+        ("path,label", ["images/0.png,a", "images/\0.png,b"], r"line 3: 'images/\\x00.png' is no path"),
         ("name,label", ["images/0.png,a"], r"has no column of paths \(path, file, .*\): it has name, label"),
         ("path,what", ["images/0.png,a"], r"has no column of labels \(label, .*\): it has path, what"),
         ("path,label", [], "has no rows: expected a header such as path,label"),
@@ -142,3 +144,9 @@ def test_damaged_and_other_folders_of_datasets_are_refused(tmp_path: Path) -> No
     (tmp_path / "hub/data/train-00000-of-00001.parquet").touch()
     with pytest.raises(DataError, match=r"holds Parquet files: rewrite it with .*save_to_disk"):
         load_dataset(tmp_path / "hub", "train")
+
+
+def test_a_row_of_a_divided_folder_is_named_in_its_split() -> None:
+    pictures = list_arrow(DATASETS / "divided", None).pictures
+    assert pictures.name(0) == f"{DATASETS / 'divided' / 'train'}, picture 0"
+    assert pictures.name(29) == f"{DATASETS / 'divided' / 'test'}, picture 5"

@@ -101,7 +101,10 @@ def test_files_folders_and_patterns_are_found(tmp_path: Path) -> None:
     assert names == ["a.png", "b.jpg", "a.png", "a.png"]
     with pytest.raises(DataError, match="does not exist"):
         list(find_pictures([str(tmp_path / "nothing*")]))
+    assert [path.name for path in find_pictures([str(tmp_path / "d*")])] == ["b.jpg"], "in the folders it matches"
     (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="matches no pictures"):
+        list(find_pictures([str(tmp_path / "e*")]))
     with pytest.raises(DataError, match="holds no pictures"):
         list(find_pictures([str(tmp_path / "empty")]))
 

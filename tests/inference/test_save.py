@@ -125,6 +125,17 @@ def test_a_data_set_gives_names_preparation_and_a_sample(tmp_path: Path) -> None
     assert kept == given
 
 
+def test_a_network_that_was_trained_further_gets_the_classes_of_what_it_was_trained_on(tmp_path: Path) -> None:
+    shortcaps.save(network(), tmp_path / "before", class_names=NAMES)
+    model, others = shortcaps.load(tmp_path / "before"), ("boat", "house", "tree")
+    images = torch.randint(0, 256, (12, 1, 20, 20), dtype=torch.uint8)
+    data = Dataset("n", "noise", "train", "default", images, torch.arange(12) % 3, others)
+    shortcaps.save(model, tmp_path / "after", preparation=data)
+    assert shortcaps.load(tmp_path / "after").class_names == others
+    shortcaps.save(model, tmp_path / "as-it-was")
+    assert shortcaps.load(tmp_path / "as-it-was").class_names == NAMES
+
+
 def test_a_preparation_that_would_make_every_answer_wrong_is_refused(tmp_path: Path) -> None:
     def refused(message: str, preparation: Any = None, model: Network | None = None, **options: Any) -> None:
         options = {"class_names": NAMES, "preparation": preparation, **options}
@@ -289,6 +300,22 @@ def test_importing_the_package_brings_neither_trainer_nor_server() -> None:
     program = (
         "import sys, shortcaps; before = set(sys.modules); shortcaps.save; assert callable(shortcaps.train); "
         "print([m for m in before if m.startswith(('shortcaps.training', 'shortcaps.serve', 'lightning', 'pydantic', 'safetensors'))])"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
+
+
+def test_a_trained_network_answers_without_pytorchs_compiler() -> None:
+    """It takes longer to load than everything else together; meta tensors bring it in unasked."""
+    program = (
+        "import sys, torch, shortcaps\n"
+        "with torch.inference_mode():\n"
+        "    shortcaps.load('mnist-baseline-fuzzy')(torch.rand(1, 1, 28, 28))\n"
+        "shortcaps.create_model('compact-160k', image_size=32, channels=3)\n"
+        "for name in ('cnn-23k', 'sabour'):\n"
+        "    with torch.device('meta'):\n"
+        "        shortcaps.create_model(name)\n"
+        "print([m for m in ('torch._dynamo', 'sympy') if m in sys.modules])"
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"

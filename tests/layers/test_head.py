@@ -186,3 +186,20 @@ def test_the_head_compiles_whole_and_agrees_with_eager() -> None:
 def test_bad_input_names_the_value_and_the_way_out(call, message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         call()
+
+
+def test_a_head_of_ones_own_network_can_be_asked_for_its_shapes() -> None:
+    head = shortcaps.CapsuleHead(6, 3, capsules=2, pose=2)
+    state = {name: tensor.to("meta") for name, tensor in head.state_dict().items()}
+    with torch.no_grad():
+        found = torch.func.functional_call(head, state, (torch.empty(2, 6, 5, 5, device="meta"),))
+    assert found.shape == (2, 3)
+
+
+def test_a_graph_of_operations_computes_what_native_code_does() -> None:
+    torch.manual_seed(0)
+    head = shortcaps.CapsuleHead(6, 3, capsules=2, pose=2).eval()
+    maps = torch.rand(4, 6, 5, 5)
+    with torch.no_grad():
+        graph = torch.fx.experimental.proxy_tensor.make_fx(head)(maps)
+        torch.testing.assert_close(graph(maps), head(maps))

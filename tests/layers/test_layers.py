@@ -32,7 +32,7 @@ def random_maps(batch: int, channels: int, pose: int, height: int, width: int) -
 
 @pytest.mark.parametrize("path", PATHS)
 @given(
-    channels=st.integers(1, 3),
+    channels=st.integers(1, 6),
     outputs=st.integers(1, 4),
     pose=st.integers(1, 4),
     kernel=st.tuples(st.integers(1, 3), st.integers(1, 3)),

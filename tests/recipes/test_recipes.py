@@ -52,6 +52,9 @@ def test_a_routing_or_network_gets_what_the_recipe_has_for_it_unless_somebody_as
         *("log-probability", "log-probability"),
     ]
     assert recipe_for(model="compact-23k", routing="attention", loss="spread").loss_settings == {}
+    assert [
+        recipe_for(model=name, routing="attention", recipe="compact").lr for name in ("compact-23k", "baseline")
+    ] == [2e-2, 8e-3]
 
 
 def test_entries_add_to_tables_and_replace_all_else(tmp_path: Path) -> None:
@@ -74,6 +77,18 @@ routing_settings = { softness = 3.0 }
     assert (baseline.epochs, baseline.routing_settings) == (7, {"sharpness": 4.0})
     assert spec.resolve(data="solids", model="baseline", routing="fuzzy").epochs == 12
     assert recipe_for(recipe=str(file), epochs=5).epochs == 5
+
+
+def test_an_entry_may_be_for_a_network_with_one_routing(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    entries = '[model.baseline]\nlr = 1e-2\n\n[model."baseline/em"]\nepochs = 3\n'
+    file.write_text((FOLDER / "fast.toml").read_text() + entries)
+    spec = find_recipe(str(file))
+    found = [
+        spec.resolve(data="mnist", model=model, routing=routing)
+        for model, routing in (("baseline", "em"), ("baseline", "fuzzy"), ("expanded", "em"), ("baseline", None))
+    ]
+    assert [(recipe.lr, recipe.epochs) for recipe in found] == [(1e-2, 3), (1e-2, 12), (2e-2, 12), (1e-2, 12)]
 
 
 @pytest.mark.parametrize(

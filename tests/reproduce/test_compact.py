@@ -116,6 +116,24 @@ def test_runs_by_different_recipes_or_in_different_precisions_are_not_compared(
     assert compare(read_records(tmp_path), tmp_path) == []
 
 
+def test_seeds_of_another_precision_are_not_pooled(tmp_path: Path) -> None:
+    for seed, precision in enumerate(("32-true", "bf16-mixed", "bf16-mixed")):
+        for network, wrong in (("compact-23k", 10), ("compact-23k-plain", 100)):
+            record(tmp_path, network, wrong + seed, seed, precision=precision)
+    (found,) = compare(read_records(tmp_path), tmp_path)
+    assert (found.seeds, found.accuracy) == (2, pytest.approx(1 - 11.5 / IMAGES)), "the two that are alike"
+    write_compact(read_records(tmp_path), tmp_path)
+    assert "98.85 ± 0.07 (2 seeds)" in (tmp_path / "report.md").read_text()
+
+
+def test_images_of_the_same_labels_and_another_fingerprint_are_refused(tmp_path: Path) -> None:
+    one, other = (record(tmp_path, name, 10, 0, test_fingerprint=name) for name in ("compact-23k", "compact-23k-plain"))
+    with pytest.raises(
+        RunError, match=f"{one.file_name} and {other.file_name} were tested on different images of the same name"
+    ):
+        compare(read_records(tmp_path), tmp_path)
+
+
 @pytest.mark.parametrize("table", ["table1", "compact"])
 def test_a_report_without_records_says_so_and_writes_nothing(
     table: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -15,8 +15,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from shortcaps.kernels import library
 from shortcaps.kernels.library import native
+from shortcaps.layers import LocalBlock
 from shortcaps.models import create_model
 from shortcaps.routing import EM, Fuzzy, Routing
+from shortcaps.routing.paths import make_votes
 from tests.problems import FUSED, NATIVE, NATIVE_ROUTINGS, ROUTINGS, FactoredProblem, factored_problem, routing_name
 
 FAST_PATHS = ["factored", FUSED]
@@ -170,6 +172,33 @@ def test_the_operators_of_a_local_block_are_registered_properly() -> None:
 
 
 @NATIVE
+@pytest.mark.parametrize("order", ["abcdef", "aefbcd", "bcdefa", "fedcba"], ids=lambda order: f"order-{order}")
+@pytest.mark.parametrize(("batch", "channels", "pose"), [(1, 2, 4), (3, 6, 3), (17, 6, 4)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_local_block_takes_maps_in_any_memory_order(
+    order: str, batch: int, channels: int, pose: int, dtype: torch.dtype
+) -> None:
+    """And gives their gradient in the same order: layers below, such as a batch norm, are slow where the two differ."""
+    dimensions = ["abcdef".index(letter) for letter in order]
+    maps = torch.randn(batch, pose, channels, pose, 5, 6, dtype=dtype)
+    stored = maps.permute(dimensions).contiguous().permute(torch.tensor(dimensions).argsort().tolist())
+    block = LocalBlock(channels, 1, (3, 2), 2, pose).to(dtype)
+    scale = torch.rand(batch, channels, 5, 6, dtype=dtype)
+    found = []
+    for values in (maps, stored):
+        leaf = values.detach().requires_grad_()
+        result = torch.ops.shortcaps.pre_vote(leaf, block.transform, scale, 2)
+        found.append((result, *torch.autograd.grad(result.square().sum(), (leaf, block.transform))))
+        assert found[-1][1].stride() == leaf.stride()
+    for one, other in zip(*found, strict=True):
+        assert torch.equal(one, other)
+    leaf = maps.detach().requires_grad_()
+    expected = block.pre_vote(leaf * scale[:, None, :, None])
+    gradients = torch.autograd.grad(expected.square().sum(), (leaf, block.transform))
+    torch.testing.assert_close(found[0], (expected, *gradients))
+
+
+@NATIVE
 @pytest.mark.parametrize("routing", NATIVE_ROUTINGS, ids=routing_name)
 @pytest.mark.parametrize("batch", [1, 2, 3, 5, 8, 9])
 @pytest.mark.parametrize("members", [1, 2, 7, 8, 25])
@@ -200,6 +229,59 @@ def test_em_divides_among_the_inputs_however_far_an_output_is(distance: float) -
     for name, gradient in problem.gradients(routing, "fused").items():
         assert_close_relative(gradient, expected[name], 1e-7, name)
     assert_close_relative(problem.solve(routing, "fused").pose, problem.solve(routing, "dense").pose, 1e-9, "pose")
+
+
+def tight_votes(batch: int, tightness: float) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Poses, transforms and a start that is far from where all votes for each output lie, closely together."""
+    generator = torch.Generator().manual_seed(3)
+    poses = torch.ones(batch, 2, 6, 4, 4, dtype=torch.float64)
+    poses += tightness * torch.randn(poses.shape, generator=generator, dtype=torch.float64)
+    transforms = torch.eye(4, dtype=torch.float64).expand(2, 3, 4, 4) * torch.tensor([1.0, 2.0, -1.0]).view(1, 3, 1, 1)
+    start = torch.zeros(batch, 3, 4, 4, dtype=torch.float64)
+    start[:, 1] = 5
+    return poses, transforms.contiguous(), start
+
+
+def spread_activations(poses: torch.Tensor, transforms: torch.Tensor, start: torch.Tensor, path: str) -> torch.Tensor:
+    # A floor far below the spread, so that the activation tells it.
+    capsules = Fuzzy(iterations=1, floor=1e-12)(make_votes(poses, transforms, path), start=start)
+    assert capsules.activation is not None
+    return capsules.activation
+
+
+@NATIVE
+@pytest.mark.parametrize("tightness", [1.0, 1e-1, 1e-2, 1e-3])
+@pytest.mark.parametrize("batch", [1, 20])
+def test_votes_that_lie_closely_together_far_from_the_start_keep_their_spread(batch: int, tightness: float) -> None:
+    """Found as a difference of two large numbers it would be lost: at 1e-3 it is a ten-millionth of either."""
+    problem = tight_votes(batch, tightness)
+    expected = spread_activations(*problem, "dense")
+    ours = spread_activations(*(tensor.float() for tensor in problem), "fused")
+    logits = [torch.logit(found.double()) for found in (ours, expected)]
+    torch.testing.assert_close(*logits, rtol=0, atol=2e-3)
+
+
+@NATIVE
+def test_no_result_depends_on_the_samples_beside_it() -> None:
+    ordinary, tight = (tuple(tensor.float() for tensor in tight_votes(16, t)) for t in (1.0, 1e-3))
+    poses, start = ordinary[0].clone(), ordinary[2].clone()
+    poses[5], start[5] = tight[0][5], tight[2][5]
+    found = spread_activations(poses, ordinary[1], start, "fused")
+    alone = spread_activations(*ordinary, "fused"), spread_activations(*tight, "fused")
+    others = [n for n in range(16) if n != 5]
+    assert torch.equal(found[others], alone[0][others])
+    assert torch.equal(found[5], alone[1][5])
+
+
+@NATIVE
+@pytest.mark.parametrize("scale", [1e4, 1e7, 1e10])
+def test_large_poses_do_not_overflow_fuzzy_routing(scale: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    poses = scale * torch.rand(20, 2, 9, 4, 4, generator=generator)
+    transforms = torch.randn(2, 3, 4, 4, generator=generator)
+    ours, dense = (Fuzzy()(make_votes(poses, transforms, path)) for path in ("fused", "dense"))
+    torch.testing.assert_close(ours.pose, dense.pose, rtol=1e-4, atol=1e-5 * scale)
+    torch.testing.assert_close(ours.activation, dense.activation, rtol=1e-3, atol=0)
 
 
 @NATIVE

@@ -235,3 +235,11 @@ def test_fewer_images_than_devices_are_refused() -> None:
     with pytest.raises(RunError, match="max_images 1 is too small for 2 devices: each needs at least one image"):
         TrainConfig.of(devices=2, max_images=1)
     assert TrainConfig.of(devices=2, max_images=2).data.max_images == 2
+
+
+def test_tensors_that_share_memory_are_each_written(tmp_path: Path) -> None:
+    one = torch.arange(6.0)
+    tied = {"first": one, "second": one, "part": one[2:4], "other": torch.ones(2)}
+    write_weights(tied, tmp_path / "tied.safetensors")
+    found = read_tensors(tmp_path / "tied.safetensors")
+    assert all(torch.equal(found[name], tensor) for name, tensor in tied.items())

@@ -15,7 +15,7 @@ from shortcaps.errors import RunError
 from shortcaps.inference.prepare import Preparation
 from shortcaps.reproduce.records import read_records
 from shortcaps.runs.directory import read_manifest
-from shortcaps.runs.manifest import FORMAT
+from shortcaps.runs.manifest import FORMAT, Manifest
 from shortcaps.training import TrainConfig, train
 from tests.training.support import pictures
 
@@ -76,6 +76,14 @@ def test_the_config_of_an_old_run_is_read_as_a_new_one() -> None:
     assert again.train == manifest.train
     assert again.data == manifest.data
     assert again.to_json()["format"] == FORMAT
+
+
+def test_what_old_runs_call_solids_are_the_few_of_then() -> None:
+    stored = json.loads((RUNS / "interrupted" / "config.json").read_text())
+    for name, expected in (("solids", "solids-small"), ("solids-azimuth", "solids-small-azimuth"), ("mnist", "mnist")):
+        stored["train"]["data"] = stored["data"]["name"] = name
+        manifest = Manifest.from_json(stored)
+        assert (manifest.train.data.name, manifest.data.name) == (expected, expected)
 
 
 def test_records_of_old_runs_count_as_runs_of_the_same_settings() -> None:

@@ -42,6 +42,13 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place / "run"
 
 
+@pytest.mark.parametrize("options", [["--image-size", 0], ["--image-memory", -5]])
+def test_options_of_evaluate_that_make_no_sense_are_refused(trained: Path, options: list[object]) -> None:
+    result = command("evaluate", trained, *options, expect=1)
+    assert isinstance(result.exception, RunError)
+    assert "should be greater than or equal to" in str(result.exception)
+
+
 def test_a_run_on_a_relative_path_finds_its_data_from_another_directory(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,8 +141,13 @@ def test_published_files_in_a_folder_of_ones_own_are_found_again(
     object.__setattr__(manifest, "asked", {**manifest.asked, "data": data})
     object.__setattr__(manifest.data, "paths", {"folder": str(tmp_path / "files")})
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(DataError, match=r"files is no longer there, nor is files here"):
+    with pytest.raises(
+        DataError, match=r"files is no longer there, nor is files here: put it back, or give --data affnist"
+    ):
         locate_data(manifest)
+    assert locate_data(manifest, "affnist").folder is None
+    shown = locate_data(manifest, "pictures")
+    assert (shown.name, shown.image_size) == ("pictures", 20), "as what it was trained on"
     (tmp_path / "files").mkdir()
     assert locate_data(manifest).folder == str(tmp_path / "files")
     assert locate_data(manifest).name == "affnist"

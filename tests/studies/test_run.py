@@ -142,6 +142,7 @@ def test_runs_of_other_commands_are_used_whatever_their_recipe_is_called(copy: P
     assert shelf.find(wanted.job.config.changed(seed=1)) is None
     assert shelf.find(wanted.job.config.changed(epochs=3)) is None
     assert shelf.find(wanted.job.config.changed(data="mnist")) is None
+    assert shelf.find(wanted.job.config.changed(start="runs/other")) is None
     (run / "result.json").unlink()
     assert Shelf([tmp_path / "table1"]).find(wanted.job.config) is None, "it has not ended"
 
@@ -226,6 +227,13 @@ def test_a_plan_says_what_is_there_and_what_is_missing(copy: Places) -> None:
         ("compact-23k", 1, "to train", 60),
         ("cnn-23k", 1, "to train", 60),
     ]
+
+
+def test_a_plan_does_not_mind_an_old_run_of_what_was_measured(copy: Places) -> None:
+    config = copy.runs / "cnn-23k-affnist-seed0" / "config.json"
+    config.write_text(config.read_text().replace('"lr": 0.02', '"lr": 0.01'))
+    rows = plan(affine(), copy, networks=["cnn-23k"], seeds=1, seconds=lambda wanted: 60.0)
+    assert [state for _, state, _ in rows] == ["measured"]
 
 
 def test_a_measurement_is_read_as_it_was_written(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from shortcaps.studies.corruptions import CORRUPTIONS, corrupted
 from shortcaps.studies.digits import Digits, placed, side_of
 from shortcaps.studies.pose import TARGETS, Pose, Posed, best_strength, directions, read_off, reduced
 from shortcaps.studies.study import Lookup, Study
-from shortcaps.studies.unknown import SETS, Unknown, best_temperature, scrambled, tempered
+from shortcaps.studies.unknown import SETS, Unknown, best_temperature, scrambled, shared_digits, tempered
 from tests.studies.support import (
     NOWHERE,
     Capsules,
@@ -52,6 +52,14 @@ def test_affine_gives_one_to_a_network_that_knows_and_chance_to_one_that_does_no
         assert mean_of(knows, f"area {kind}") == 1, kind
         assert mean_of(nothing, f"area {kind}") == pytest.approx(0.1), kind
     assert knows.images == nothing.images
+
+
+def test_other_amounts_are_other_images(affine: Affine, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = affine.identity(), Corrupted.identity(affine.digits.images, affine.digits.labels)
+    monkeypatch.setitem(AMOUNTS, "rotation", (0, 5, 10))
+    monkeypatch.setattr("shortcaps.studies.corrupted.RADII", (0.1,))
+    after = affine.identity(), Corrupted.identity(affine.digits.images, affine.digits.labels)
+    assert all(one != other for one, other in zip(before, after, strict=True))
 
 
 def test_affine_amounts_begin_with_the_unchanged_digit() -> None:
@@ -248,8 +256,16 @@ def test_outputs_that_need_not_sum_to_one_are_compared_with_their_like() -> None
     assert [(claim.other, claim.unless) for claim in claims] == [
         ("auroc all by probability", "auroc all by activation"),
         ("auroc all by energy", "auroc all by activation"),
+        ("auroc all by probability", ""),
         ("auroc all by activation", ""),
     ]
+
+
+def test_a_digit_and_itself_scrambled_are_one_unit() -> None:
+    found = shared_digits(2, ["fashion-mnist", "scrambled digits", "noise"])
+    assert found["scrambled digits"].tolist() == [0, 1, 0, 1]
+    assert found["all"].tolist() == [0, 1, 2, 3, 0, 1, 6, 7]
+    assert shared_digits(2, ["noise"]) == {}
 
 
 def test_scrambled_digits_have_the_same_pixels_in_other_places() -> None:
@@ -382,3 +398,5 @@ def test_plain_networks_are_read_off_their_features(monkeypatch: pytest.MonkeyPa
     found = study.measure(create_model("compact-23k-plain", image_size=40).eval(), trained, Lookup())
     assert set(TARGETS) <= set(found.scores)
     assert {"all features", "equivariance"} <= set(found.values)
+    wide = create_model("compact-68k-plain", image_size=40)
+    assert "equivariance" not in study.measure(wide.eval(), trained, Lookup()).values, "300 images are too few for it"

@@ -73,6 +73,10 @@ def settings_file(place: Path, **settings: object) -> Path:
     return file
 
 
+EVERY_EPOCH_IS_SAVED = "import shortcaps.training.loop as loop\nloop.SECONDS_OF_SHORT_EPOCHS = -1.0\n"
+"""A patch for `shortcaps` below."""
+
+
 def environment(**more: str) -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1", **more}
 

@@ -14,7 +14,7 @@ import pytest
 from shortcaps.errors import RunError, RunFault
 from shortcaps.runs.config import TrainConfig
 from shortcaps.training import Callback, EpochMetrics, RunInfo, StepMetrics, TrainingResult, train
-from shortcaps.training.loggers import LOGGERS, make_loggers
+from shortcaps.training.loggers import LOGGERS, _Service, make_loggers
 from tests.training.support import finish, pictures, settings_file, shortcaps
 from tests.training.test_resume import AT_STEP
 
@@ -238,6 +238,25 @@ def test_mlflow_gets_parameters_metrics_and_the_result_and_a_resumed_run_goes_on
     train(config, tmp_path / "run", resume=True, callbacks=make_loggers(["mlflow"]))
     assert [what for what, _ in mlflow.calls] == ["start", "metrics", "end"], "no parameter is logged twice"
     assert mlflow.calls[0] == ("start", ("abc", "run"))
+
+
+def test_two_services_both_go_on_in_their_runs(tmp_path: Path) -> None:
+    class Service(_Service):
+        def __init__(self, name: str) -> None:
+            self.name, self.earlier = name, "unasked"
+
+        def _start(self, run: RunInfo, earlier: str | None) -> str:
+            self.earlier = earlier or ""
+            return f"{self.name} 1"
+
+    def begin(first_step: int) -> list[str]:
+        services = [Service("one"), Service("two")]
+        for service in services:
+            service.begin(RunInfo(tmp_path, {}, 10, 5, first_step))
+        return [service.earlier for service in services]
+
+    assert begin(0) == ["", ""]
+    assert begin(5) == ["one 1", "two 1"]
 
 
 @pytest.mark.parametrize("name", ["wandb", "mlflow", "tensorboard"])

@@ -181,6 +181,16 @@ def test_a_recipe_file_that_is_gone_is_asked_for(source: Path, tmp_path: Path, m
         config(tmp_path / "run")
 
 
+def test_the_same_folder_is_divided_as_it_was(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = shutil.copytree(source, tmp_path / "run")
+    stored = json.loads((run / "config.json").read_text())
+    stored["train"]["data"]["group_by"] = "thing"
+    (run / "config.json").write_text(json.dumps(stored))
+    monkeypatch.chdir(source.parent)
+    assert settings_from(run, {"data": "three"})["group_by"] == "thing", "or its test would have been trained on"
+    assert "group_by" not in settings_from(run, {"data": "two"})
+
+
 def test_what_does_not_fit_is_refused_in_one_line(source: Path, tmp_path: Path) -> None:
     def refused(message: str, **settings: Any) -> None:
         with pytest.raises(RunError, match=message) as caught:

@@ -11,12 +11,13 @@ from shortcaps.errors import RunFault
 from shortcaps.runs.directory import read_tensors
 from shortcaps.training import TrainConfig, loop, train
 from shortcaps.training.loop import Trainer
+from shortcaps.training.watch import Watch
 from tests.training.support import pictures
 
 
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TrainConfig:
-    monkeypatch.setattr(Trainer, "looks_at_every_step", False)  # as on a GPU
+    monkeypatch.setattr(Watch, "looks_at_every_step", False)  # as on a GPU
     data = pictures(tmp_path / "pictures", 16, size=28)
     return TrainConfig.of(data=str(data), model="cnn-23k", batch_size=12, epochs=2)  # four steps each
 
@@ -40,6 +41,7 @@ def test_a_state_that_is_not_finite_is_never_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: TrainConfig, bad_step: int, value: float
 ) -> None:
     monkeypatch.setattr(loop, "SECONDS_BETWEEN_CHECKPOINTS", 0)
+    monkeypatch.setattr(loop, "SECONDS_OF_SHORT_EPOCHS", -1.0)
     validated: list[int] = []
     validation_error = Trainer.validation_error
     monkeypatch.setattr(

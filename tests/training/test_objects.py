@@ -142,6 +142,11 @@ def test_a_tenth_each_is_held_out_and_originals_stay_together() -> None:
     seen = [set(part.originals.tolist()) for part in held.values() if part.originals is not None]
     assert [len(originals) for originals in seen] == [16, 2, 2]
     assert not (seen[0] & seen[1] or seen[0] & seen[2] or seen[1] & seen[2])
+    copied = stripes(hashes=(torch.arange(60) // 2)[:, None].to(torch.uint8).expand(60, 32))
+    kept = [
+        set(part.hashes.flatten().tolist()) for part in _splits(copied, None, None).values() if part.hashes is not None
+    ]
+    assert [len(hashes) for hashes in kept] == [24, 3, 3], "copies too"
     given = _splits(stripes(), None, stripes(20, "test"))
     assert [len(part) for part in given.values()] == [54, 6, 20]
 

@@ -15,10 +15,11 @@ from shortcaps.losses import log_probability_loss
 from shortcaps.runs.config import TrainConfig
 from shortcaps.runs.directory import Checkpoint, RunDirectory
 from shortcaps.training import loop
+from shortcaps.training.loop import Trainer
 from shortcaps.training.run import train
 from shortcaps.training.setup import make_network, make_optimizer
 from shortcaps.training.state import State
-from tests.training.support import finish, pictures, settings_file, shortcaps
+from tests.training.support import EVERY_EPOCH_IS_SAVED, finish, pictures, settings_file, shortcaps
 
 # Patches that kill the process, or raise a signal in it, at a chosen moment.
 AT_STEP = """
@@ -157,7 +158,7 @@ def test_damaged_and_foreign_checkpoints_are_refused_and_the_previous_one_is_use
 ) -> None:
     data, settings, whole = whole_run
     run = tmp_path / "run"
-    patch = AT_STEP.format(step=17, signal="SIGKILL")
+    patch = EVERY_EPOCH_IS_SAVED + AT_STEP.format(step=17, signal="SIGKILL")
     finish(shortcaps("train", "--data", data, "--config", settings, "--out", run, patch=patch), expect=-signal.SIGKILL)
     newest = run / "checkpoint-00000015.safetensors"
     damaged = bytearray(newest.read_bytes())
@@ -172,6 +173,20 @@ def test_damaged_and_foreign_checkpoints_are_refused_and_the_previous_one_is_use
     assert "checkpoint-00000015.safetensors is damaged (its checksum does not match): not used" in output
     assert "resuming after step 10 of 20" in output
     assert_same(run, whole)
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(60.0, [3, 15]), (-1.0, [3, 6, 9, 12, 15])])
+def test_short_epochs_share_a_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, expected: list[int]
+) -> None:
+    data = pictures(tmp_path / "pictures", per_class=8, size=28)
+    config = TrainConfig.of(data=str(data), model="cnn-23k", epochs=5, batch_size=8)
+    monkeypatch.setattr(loop, "SECONDS_OF_SHORT_EPOCHS", seconds)
+    saved, save = [], Trainer.save
+    monkeypatch.setattr(Trainer, "save", lambda trainer: (saved.append(trainer.state.step), save(trainer)))
+    train(config, tmp_path / "run")
+    assert saved == expected, "the first, so that a killed run has something, and the last"
+    assert len((tmp_path / "run" / "metrics.csv").read_text().splitlines()) == 6, "a row for each epoch all the same"
 
 
 def test_a_run_that_goes_on_under_another_commit_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

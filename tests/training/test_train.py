@@ -28,7 +28,7 @@ from shortcaps.training.loop import Trainer
 from shortcaps.training.plots import curves
 from shortcaps.training.seeds import derive
 from shortcaps.training.setup import load_split, make_network, make_optimizer, network_settings, smaller_network
-from tests.training.support import finish, pictures, settings_file, shortcaps
+from tests.training.support import EVERY_EPOCH_IS_SAVED, finish, pictures, settings_file, shortcaps
 
 SMALL = {"capsule_channels": (2, 3, 2), "backbone_settings": {"width": 4}}
 
@@ -104,8 +104,10 @@ def test_evaluate_shows_another_data_set_as_the_network_was_trained(run: Path, t
     (other / "test" / "disc").rename(other / "test" / "dot")
     (other / "train" / "disc").rename(other / "train" / "dot")
     (other / "val" / "disc").rename(other / "val" / "dot")
-    output = finish(shortcaps("evaluate", run, "--data", other), expect=2)
-    assert "has the classes across, dot, down, but" in output
+    for command in (("evaluate", run), ("export", run, "--int8", "--out", tmp_path / "it.onnx")):
+        output = finish(shortcaps(*command, "--data", other), expect=2)
+        assert "has the classes across, dot, down, but" in output
+    assert not (tmp_path / "it.onnx").exists()
 
 
 @pytest.mark.parametrize("precision", ["64-true", "bf16-mixed"])
@@ -205,7 +207,10 @@ run.atomic_write = full
 def test_a_full_disk_gets_one_line_exit_code_one_and_leaves_the_last_checkpoint(tmp_path: Path) -> None:
     data, settings = pictures(tmp_path / "pictures"), settings_file(tmp_path)
     run = tmp_path / "run"
-    output = finish(shortcaps("train", "--data", data, "--config", settings, "--out", run, patch=DISK_FULL), expect=1)
+    output = finish(
+        shortcaps("train", "--data", data, "--config", settings, "--out", run, patch=EVERY_EPOCH_IS_SAVED + DISK_FULL),
+        expect=1,
+    )
     assert "checkpoint-00000010.safetensors: No space left on device" in output.splitlines()[-1]
     assert "Traceback" not in output
     assert "resuming after step 5 of 20" in finish(shortcaps("train", "--resume", run))

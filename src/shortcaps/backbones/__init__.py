@@ -10,13 +10,14 @@ from shortcaps.backbones.base import (
     evaluating,
     feature_channels,
     feature_maps,
-    feature_shapes,
     lay_out_channels_last,
     list_backbones,
+    read_channels_last,
     register_backbone,
 )
 from shortcaps.backbones.convolutional import ConvolutionalBackbone
 from shortcaps.backbones.residual import ResidualBackbone
+from shortcaps.backbones.shapes import feature_shapes
 from shortcaps.backbones.stem import Stem
 
 __all__ = [
@@ -31,5 +32,6 @@ __all__ = [
     "feature_shapes",
     "lay_out_channels_last",
     "list_backbones",
+    "read_channels_last",
     "register_backbone",
 ]

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from shortcaps.backbones.base import lay_out_channels_last, register_backbone
+from shortcaps.backbones.base import Shape, lay_out_channels_last, read_channels_last, register_backbone
+from shortcaps.backbones.shapes import shape_after
 
 
 def convolution(in_channels: int, channels: int, kernel: int = 3, stride: int = 1) -> nn.Sequential:
@@ -55,9 +56,17 @@ class ConvolutionalBackbone(nn.Module):
     def forward(self, images: Tensor) -> list[Tensor]:
         """The chosen feature maps, shallow to deep, of images (batch, in_channels, height, width)."""
         found = []
-        features = images
+        features = read_channels_last(images)
         for number, layer in enumerate(self.layers):
             features = layer(features)
             if number in self.out_indices:
                 found.append(features)
         return found
+
+    def planned_shapes(self, shape: Shape) -> tuple[Shape, ...]:
+        """The shapes of the chosen feature maps of images of this shape."""
+        found = []
+        for layer in self.layers:
+            shape = shape_after(layer, shape)
+            found.append(shape)
+        return tuple(found[number] for number in self.out_indices)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
-from shortcaps.backbones.base import lay_out_channels_last, register_backbone
+from shortcaps.backbones.base import Shape, lay_out_channels_last, read_channels_last, register_backbone
 from shortcaps.backbones.convolutional import convolution
+from shortcaps.backbones.shapes import UnknownShape, shape_after
 
 
 class ResidualBlock(nn.Module):
@@ -78,9 +80,21 @@ class ResidualBackbone(nn.Module):
     def forward(self, images: Tensor) -> list[Tensor]:
         """The chosen feature maps, shallow to deep, of images (batch, in_channels, height, width)."""
         found = []
-        features = self.stem(images)
+        features = self.stem(read_channels_last(images))
         for number, stage in enumerate(self.stages):
             features = stage(features)
             if number in self.out_indices:
                 found.append(features)
         return found
+
+    def planned_shapes(self, shape: Shape) -> tuple[Shape, ...]:
+        """The shapes of the chosen feature maps of images of this shape."""
+        found = []
+        shape = shape_after(self.stem, shape)
+        for stage in self.stages:
+            for block in cast("nn.Sequential", stage):
+                if type(block) is not ResidualBlock:
+                    raise UnknownShape(type(block).__name__)
+                shape = shape_after(block.second, shape_after(block.first, shape))
+            found.append(shape)
+        return tuple(found[number] for number in self.out_indices)

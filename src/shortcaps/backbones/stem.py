@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from shortcaps.backbones.base import register_backbone
+from shortcaps.backbones.base import Shape, register_backbone
+from shortcaps.backbones.shapes import shape_after
 
 
 @register_backbone("stem")
@@ -31,3 +32,7 @@ class Stem(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Features (batch, width, height', width') of images (batch, in_channels, height, width)."""
         return self.norm(torch.relu(self.convolution(images)))
+
+    def planned_shapes(self, shape: Shape) -> tuple[Shape, ...]:
+        """The shape of the feature map of images of this shape."""
+        return (shape_after(self.norm, shape_after(self.convolution, shape)),)

@@ -9,11 +9,11 @@ import typer
 
 from shortcaps.cli.app import app, console, note, print_json
 from shortcaps.cli.settings import takes_settings
-from shortcaps.cli.shared import PLUGIN
+from shortcaps.cli.shared import PLUGIN, check_images
 from shortcaps.data import SPLITS, find_spec, load_dataset
 from shortcaps.environment import best_device
-from shortcaps.errors import RunError
 from shortcaps.inference.load import load
+from shortcaps.runs.config import TrainConfig
 
 
 @app.command(
@@ -55,14 +55,15 @@ def evaluate_command(
     from shortcaps.inference.evaluate import describe_top_k, evaluate, percent
     from shortcaps.pretrained import find_run
     from shortcaps.runs.directory import read_manifest
-    from shortcaps.runs.located import locate_data
+    from shortcaps.runs.located import is_data_of, locate_data
 
+    TrainConfig.of(**settings)  # whether they make sense
     manifest = read_manifest(find_run(run))
     trained = locate_data(manifest, data)
     name = trained.name
     flags = settings | ({} if viewpoints is None else {"viewpoints": viewpoints})
     # Images are shown to the network as in training, as far as the other data set has the same options.
-    is_own = data is None or (manifest.was_trained_here and data == manifest.train.data.name)
+    is_own = data is None or is_data_of(manifest, data)
     known = (*find_spec(name).options, "folder") if is_own else find_spec(name).options
     options = {option: value for option, value in trained.load_options.items() if option in known} | flags
     model = load(run)
@@ -75,15 +76,7 @@ def evaluate_command(
                 f"the {split} images of {name} have changed since this network was trained: if pictures were moved there from "
                 "another split, it may have been trained on some of them"
             )
-    shape, expected = images.image_shape, (model.channels, *model.image_size)
-    if shape != expected:
-        raise RunError(
-            f"{name} has images of {'x'.join(map(str, shape))}, but {run} was trained on {'x'.join(map(str, expected))}"
-        )
-    if images.class_names != model.class_names:
-        raise RunError(
-            f"{name} has the classes {', '.join(images.class_names)}, but {run} knows {', '.join(model.class_names)}"
-        )
+    check_images(model, images, str(run))
     device = best_device()
     found = evaluate(model.to(device), images, device=device)
     if as_json:

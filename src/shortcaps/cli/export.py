@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shortcaps.cli.app import app, console, note, print_json
-from shortcaps.cli.shared import DATA, PLUGIN, RUN, data_of_run
+from shortcaps.cli.shared import DATA, PLUGIN, RUN, check_images, data_of_run
 from shortcaps.errors import DataError
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
+    from shortcaps.data import Dataset
     from shortcaps.inference.export import Quantized
+    from shortcaps.inference.predict import Predictor
 
 
 @app.command(
@@ -46,8 +50,7 @@ def export_command(
     """Run `shortcaps export`."""
     import torch
 
-    from shortcaps.data import sample_images
-    from shortcaps.inference.export import CALIBRATION_IMAGES, export, quantize
+    from shortcaps.inference.export import export, quantize
     from shortcaps.inference.predict import Predictor
     from shortcaps.runs.sample import read_sample
 
@@ -58,6 +61,7 @@ def export_command(
     images, shown = sample, "stored training"
     if images is None:
         images, shown = torch.rand(64, *shape, generator=torch.Generator().manual_seed(0)), "random"
+    for_int8 = _images_for_int8(predictor, sample, run, data) if int8 else None
     target = out or Path(f"{Path(run).name}.onnx")
     done = export(network, images, target, metadata={"preparation": predictor.preparation.to_dict()})
     figures: dict[str, Any] = {
@@ -73,21 +77,33 @@ def export_command(
             f"({shown} images), {done.latency_ms:.2f} ms for one image",
             highlight=False,
         )
-    if int8:
-        calibration = sample
-        if calibration is None:
-            calibration = sample_images(data_of_run(predictor.manifest, "train", data), CALIBRATION_IMAGES)
-        try:
-            test = data_of_run(predictor.manifest, "test", data)
-        except DataError as reason:
-            note(f"the accuracy of int8 is not measured: {reason}")
-            test = None
-        small = quantize(done.file, target.with_suffix(".int8.onnx"), calibration, test)
+    if for_int8 is not None:
+        small = quantize(done.file, target.with_suffix(".int8.onnx"), *for_int8)
         figures["int8"] = {**asdict(small), "file": str(small.file)}
         if not as_json:
             console.print(_describe(small), highlight=False)
     if as_json:
         print_json(figures)
+
+
+def _images_for_int8(
+    predictor: Predictor, sample: Tensor | None, run: str, data: str | None
+) -> tuple[Tensor, Dataset | None]:
+    """Training images that ranges are estimated from, and the test images, if they can be found."""
+    from shortcaps.data import sample_images
+    from shortcaps.inference.export import CALIBRATION_IMAGES
+
+    if sample is None:
+        seen = data_of_run(predictor.manifest, "train", data)
+        check_images(predictor.network, seen, run)
+        sample = sample_images(seen, CALIBRATION_IMAGES)
+    try:
+        test = data_of_run(predictor.manifest, "test", data)
+    except DataError as reason:
+        note(f"the accuracy of int8 is not measured: {reason}")
+        return sample, None
+    check_images(predictor.network, test, run)
+    return sample, test
 
 
 def _describe(small: Quantized) -> str:

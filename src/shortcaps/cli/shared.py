@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shortcaps.errors import RunError
 from shortcaps.plugins import load_plugin
 
 if TYPE_CHECKING:
     from shortcaps.data import Dataset
+    from shortcaps.models import Network
     from shortcaps.runs.manifest import Manifest
 
 RUN = Annotated[
@@ -65,3 +67,22 @@ def data_of_run(manifest: Manifest, split: str, data: str | None = None) -> Data
 
     found = locate_data(manifest, data)
     return load_dataset(found.name, split, found.protocol, **found.load_options)
+
+
+def check_images(model: Network, images: Dataset, run: str) -> None:
+    """Raise RunError where a network cannot be shown these images, or where its answers would be to other classes.
+
+    Args:
+        model: The network.
+        images: What it is to be shown.
+        run: What the user called it.
+    """
+    shape, expected = images.image_shape, (model.channels, *model.image_size)
+    if shape != expected:
+        raise RunError(
+            f"{images.name} has images of {'x'.join(map(str, shape))}, but {run} was trained on {'x'.join(map(str, expected))}"
+        )
+    if images.class_names != model.class_names:
+        raise RunError(
+            f"{images.name} has the classes {', '.join(images.class_names)}, but {run} knows {', '.join(model.class_names)}"
+        )

@@ -46,7 +46,7 @@ Examples:
 
     shortcaps train --from runs/letters-compact-23k-fuzzy --data signs/ --freeze backbone
 
-The last two begin with the network and the weights of a finished run, at a tenth of the recipe's learning rate, and leave a new run: the
+The last two begin with the network and the weights of a finished run, at a tenth of its learning rate, and leave a new run: the
 first trains it further, the second for other classes.
 """,
 )
@@ -75,6 +75,10 @@ def train_command(
     from shortcaps.training.start import settings_from
 
     settings = {**(read_settings(config) if config else {}), **settings}
+    for word in ("data", "start"):  # they are looked for before all others are checked
+        value = settings.get(word, "")
+        if not isinstance(value, str | Path) or "\0" in str(value):
+            raise RunError(f"{word} {value!r} should be a name or a path")
     moved, chosen_network = None, ""
     if resume is not None:
         moved = settings.pop("data", None)

@@ -179,13 +179,21 @@ def find_pictures(words: Iterable[str]) -> Iterator[Path]:
     for word in words:
         path = Path(word).expanduser()
         if path.is_dir():
-            inside = sorted(f for f in path.rglob("*") if f.is_file() and f.suffix.lower() in SUFFIXES)
+            inside = _pictures_in(path)
             if not inside:
                 raise DataError(f"{path} holds no pictures ({', '.join(sorted(SUFFIXES))})")
             yield from inside
         elif path.exists():
             yield path
-        elif found := sorted(glob.glob(str(path), recursive=True)):
-            yield from (Path(name) for name in found if Path(name).is_file())
+        elif found := [Path(name) for name in sorted(glob.glob(str(path), recursive=True))]:
+            files = [file for file in found if file.is_file()]
+            files = files or [file for folder in found if folder.is_dir() for file in _pictures_in(folder)]
+            if not files:
+                raise DataError(f"{word} matches no pictures")
+            yield from files
         else:
             raise DataError(f"{word} does not exist, and no file matches it as a pattern")
+
+
+def _pictures_in(folder: Path) -> list[Path]:
+    return sorted(file for file in folder.rglob("*") if file.is_file() and file.suffix.lower() in SUFFIXES)

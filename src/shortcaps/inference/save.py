@@ -97,7 +97,7 @@ def save(
 def _describe_data(
     model: Network, class_names: Sequence[str] | None, preparation: Dataset | Mapping[str, Any] | None, label: str
 ) -> TrainedOn:
-    names = _listed(class_names) or list(model.class_names)
+    names = _listed(class_names)
     given: dict[str, Any]
     if isinstance(preparation, Dataset):
         shape = preparation.image_shape
@@ -108,10 +108,12 @@ def _describe_data(
             )
         given = {name: getattr(preparation, name) for name in _PREPARATION if hasattr(preparation, name)}
         given["stored_size"] = tuple(preparation.images.shape[2:])
+        # Not those of an earlier run, whose network may have been trained further.
         names = names or list(preparation.class_names)
         label = label or preparation.label
     else:
         given = _settings_of(preparation)
+        names = names or list(model.class_names)
     if len(names) != model.classes:
         raise RunError(
             f"the network has {model.classes} classes, but there are {len(names)} class_names: give one for each, in the order of the "

@@ -17,7 +17,11 @@ class FuzzyMeans : public Block<Real, ROWS, COLS> {
         state = of(centres, 1);
         state_vectors = iterations * outputs * size() + (2 * iterations + 1) * outputs;
         differences = arena.take(outputs * size());
+        distances = arena.take(outputs);
+        about_centre = arena.take(outputs);
+        swept = arena.take(outputs);
         squared = arena.take(outputs);
+        nearness = arena.take(outputs);
         memberships = arena.take(outputs);
         to_last = arena.take(outputs * size());
         pose_sum = arena.take(size());
@@ -27,13 +31,17 @@ class FuzzyMeans : public Block<Real, ROWS, COLS> {
         coefficients = arena.take(outputs);
         scores_grad = arena.take(outputs);
         offsets = arena.take(outputs);
+        scales = arena.take(outputs);
+        pulls = arena.take(outputs * size());
         vote_grad = arena.take(size());
     }
 
     void forward() {
         for (int64_t turn = 0; turn < iterations; ++turn) compared(turn) ? move_centres(turn) : place_centres();
-        clear(spread(), outputs);
-        if (problem.activate) measure_spread();
+        if (problem.activate)
+            complete_spread();
+        else
+            clear(spread(), outputs);
         resume();
     }
 
@@ -68,6 +76,9 @@ class FuzzyMeans : public Block<Real, ROWS, COLS> {
             for (int64_t m = 0; m < outputs; ++m) {
                 offsets[m] = dot(to_last + m * size(), by_next + m * size());
                 if (with_spread) offsets[m] -= spread_grad[m] * spread()[m];
+                scales[m] = 1 / totals[turn * outputs + m];
+                for (int64_t n = m * size(); n < (m + 1) * size(); ++n)
+                    pulls[n] = with_spread ? by_next[n] + 2 * spread_grad[m] * to_last[n] : by_next[n];
             }
             for (int64_t g = 0, i = 0; g < problem.groups; ++g) {
                 clear(transform_grad, outputs * rows() * rows());
@@ -80,8 +91,8 @@ class FuzzyMeans : public Block<Real, ROWS, COLS> {
   private:
     const Real fuzziness, floor, exponent;
     const bool is_two;
-    V *totals, *largest, *differences, *squared, *memberships, *to_last, *pose_sum;
-    V *spread_grad, *coefficients, *scores_grad, *offsets, *vote_grad;
+    V *totals, *largest, *differences, *distances, *about_centre, *swept, *squared, *nearness, *memberships, *to_last, *pose_sum;
+    V *spread_grad, *coefficients, *scores_grad, *offsets, *scales, *pulls, *vote_grad;
 
     // With m_f = 2 a weight is f², and a constant factor keeps the square of a tiny membership in range.
     static constexpr Real SQUARE_SCALE = Real(1ll << 40);
@@ -91,17 +102,18 @@ class FuzzyMeans : public Block<Real, ROWS, COLS> {
     // Memberships of one input, Eq. (8), (9), as logarithms unless m_f is 2.
     void compare(int64_t g, const V *pose, const V *centre) {
         for (int64_t m = 0; m < outputs; ++m) {
-            if (centre)
-                squared[m] = difference(transform(g, m), pose, centre + m * size(), differences + m * size()) + floor;
-            else
+            if (centre) {
+                distances[m] = difference(transform(g, m), pose, centre + m * size(), differences + m * size());
+                squared[m] = distances[m] + floor;
+            } else
                 vote(transform(g, m), pose, differences + m * size());
         }
         if (!centre) return;
         if (is_two) {
             V total{};
-            for (int64_t m = 0; m < outputs; ++m) total += memberships[m] = 1 / squared[m];
+            for (int64_t m = 0; m < outputs; ++m) total += nearness[m] = 1 / squared[m];
             total = 1 / total;
-            for (int64_t m = 0; m < outputs; ++m) memberships[m] *= total;
+            for (int64_t m = 0; m < outputs; ++m) memberships[m] = nearness[m] * total;
             return;
         }
         for (int64_t m = 0; m < outputs; ++m) memberships[m] = logarithm(squared[m]) * exponent;
@@ -135,6 +147,8 @@ class FuzzyMeans : public Block<Real, ROWS, COLS> {
         gather(&total, 1);
         std::fill_n(totals, outputs, total);
         scale_by_totals(next, totals);
+        clear(spread(), outputs);  // not known: less than nothing of what there is about the origin
+        std::fill_n(about_centre, outputs, splat<Real>(1));
     }
 
     void backward_of_placing() {
@@ -166,6 +180,7 @@ class FuzzyMeans : public Block<Real, ROWS, COLS> {
         V *next = of(centres, turn + 1), *total = totals + turn * outputs;
         clear(next, outputs * size());
         clear(total, outputs);
+        clear(spread(), outputs);
         clear(largest + turn * outputs, outputs);
         if (!is_two) find_largest(turn, centre);
         for (int64_t g = 0, i = 0; g < problem.groups; ++g)
@@ -174,12 +189,17 @@ class FuzzyMeans : public Block<Real, ROWS, COLS> {
                 for (int64_t m = 0; m < outputs; ++m) {
                     const V share = weight(m, turn, centre) * share_weights[i];
                     total[m] += share;
+                    spread()[m] += share * distances[m];
                     add_scaled(next + m * size(), share, differences + m * size());
                 }
             }
         gather(next, outputs * size());
         gather(total, outputs);
+        gather(spread(), outputs);
         scale_by_totals(next, total);  // Eq. (10), (5)
+        for (int64_t m = 0; m < outputs; ++m) about_centre[m] = spread()[m] / total[m];
+        for (int64_t m = 0; m < outputs; ++m)
+            spread()[m] = about_centre[m] - dot(next + m * size(), next + m * size());
         for (int64_t n = 0; n < outputs * size(); ++n) next[n] += centre[n];
     }
 
@@ -198,18 +218,33 @@ class FuzzyMeans : public Block<Real, ROWS, COLS> {
         gather_largest(top, outputs);
     }
 
-    void measure_spread() {  // Eq. (12)
+    // Eq. (12). About their mean, votes spread as about the centre they were compared with, less the square of the step between the two: that
+    // needs no sweep of its own. Where nearly all of it was the step, too few digits are left, and votes are gone through once more. Each lane
+    // by itself, so that no sample's result depends on those beside it.
+    void complete_spread() {
+        Real lanes_left = 0;
+        for (int64_t m = 0; m < outputs; ++m)
+            lanes_left += sum_of_lanes<Real>(has_digits(m) ? V{} : splat<Real>(1));
+        if (lanes_left == 0) return;
         const int64_t turn = iterations - 1;
         const V *centre = compared(turn), *last = of(centres, iterations);
+        clear(swept, outputs);
         for (int64_t n = 0; n < outputs * size(); ++n) to_last[n] = (centre ? centre[n] : V{}) - last[n];
         for (int64_t g = 0, i = 0; g < problem.groups; ++g)
             for (int64_t s = 0; s < members; ++s, ++i) {
                 compare(g, poses + i * size(), centre);
-                for (int64_t m = 0; m < outputs; ++m)
-                    spread()[m] += weight(m, turn, centre) * share_weights[i] * distance_to_last(m);
+                for (int64_t m = 0; m < outputs; ++m) {
+                    const V share = weight(m, turn, centre) * share_weights[i] / totals[turn * outputs + m];
+                    swept[m] += share * distance_to_last(m);
+                }
             }
-        gather(spread(), outputs);
-        for (int64_t m = 0; m < outputs; ++m) spread()[m] /= totals[turn * outputs + m];
+        gather(swept, outputs);
+        for (int64_t m = 0; m < outputs; ++m) spread()[m] = has_digits(m) ? spread()[m] : swept[m];
+    }
+
+    // Whether a spread that was found as a difference lost at most four bits by that, and did not overflow.
+    auto has_digits(int64_t m) const {
+        return (spread()[m] * 16 >= about_centre[m]) & (about_centre[m] <= std::numeric_limits<Real>::max());
     }
 
     V distance_to_last(int64_t m) const {
@@ -228,7 +263,7 @@ class FuzzyMeans : public Block<Real, ROWS, COLS> {
         for (int64_t m = 0; m < outputs; ++m) {
             V by_coefficient = dot(differences + m * size(), by_next + m * size()) + offsets[m];
             if (with_spread) by_coefficient += spread_grad[m] * distance_to_last(m);
-            const V share = weight(m, turn, centre) / totals[turn * outputs + m];
+            const V share = weight(m, turn, centre) * scales[m];
             const V relative = share * by_coefficient;
             inputs_grad[i] += by_activation(relative, i);
             coefficients[m] = share * share_weights[i];
@@ -237,21 +272,18 @@ class FuzzyMeans : public Block<Real, ROWS, COLS> {
         }
         for (int64_t m = 0; m < outputs; ++m) {
             const V *away = differences + m * size();
-            for (int h = 0; h < size(); ++h) vote_grad[h] = coefficients[m] * by_next[m * size() + h];
-            if (with_spread) {
-                const V factor = 2 * coefficients[m] * spread_grad[m];
-                for (int h = 0; h < size(); ++h) vote_grad[h] += factor * (away[h] + to_last[m * size() + h]);
-            }
+            // ∂L/∂v: r (∂L/∂next + 2 spread_grad (v - next)), whose constant part is the pull, and what the distance to the centre says.
+            V by_away = with_spread ? 2 * coefficients[m] * spread_grad[m] : V{};
             if (centre) {
                 const V f = is_two ? memberships[m] : exponential(memberships[m]);
-                const V by_distance = (scores_grad[m] - f * total) * exponent / squared[m] * 2;
+                const V inverse = is_two ? nearness[m] : 1 / squared[m];
+                const V by_distance = (scores_grad[m] - f * total) * (2 * exponent) * inverse;
+                by_away += by_distance;
                 V *__restrict by_centre = of(centres_grad, turn) + m * size();
-                for (int h = 0; h < size(); ++h) {
-                    const V step = by_distance * away[h];
-                    vote_grad[h] += step;
-                    by_centre[h] -= step;
-                }
+                for (int h = 0; h < size(); ++h) by_centre[h] -= by_distance * away[h];
             }
+            for (int h = 0; h < size(); ++h)
+                vote_grad[h] = coefficients[m] * pulls[m * size() + h] + by_away * away[h];
             Base::template transposed<true>(transform(g, m), vote_grad, poses_grad + i * size());
             add_outer(vote_grad, pose, transform_grad + m * rows() * rows());
         }

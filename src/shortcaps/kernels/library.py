@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.forward_ad import unpack_dual
+from torch.autograd import forward_ad
 
 LIBRARY = Path(__file__).parent / "_native.so"
 _DISABLE = "SHORTCAPS_NO_NATIVE"
@@ -196,7 +196,10 @@ def needs_grad(*tensors: Tensor | None) -> bool:
 
 
 def _carries_tangents(*tensors: Tensor | None) -> bool:
-    return any(tensor is not None and unpack_dual(tensor).tangent is not None for tensor in tensors)
+    # Outside of a dual level, nearly always, no tensor has one: for a single image it is worth not asking each.
+    if getattr(forward_ad, "_current_level", 0) < 0:
+        return False
+    return any(tensor is not None and forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors)
 
 
 def is_transformed(*tensors: Tensor | None) -> bool:
@@ -211,7 +214,9 @@ def is_transformed(*tensors: Tensor | None) -> bool:
 def is_plain(*tensors: Tensor | None) -> bool:
     """Whether nothing is traced and no derivative will be needed."""
     ordinary = all(tensor is None or type(tensor) in (Tensor, torch.nn.Parameter) for tensor in tensors)
-    return ordinary and not torch.compiler.is_compiling() and not needs_grad(*tensors) and not is_transformed(*tensors)
+    if not ordinary or torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
+        return False  # a dispatch mode, such as that of make_fx, would not see a call of native code
+    return not needs_grad(*tensors) and not is_transformed(*tensors)
 
 
 def refuse_transforms(*tensors: Tensor | None) -> None:

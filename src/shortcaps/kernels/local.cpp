@@ -28,6 +28,8 @@ namespace {
 
 // The gradient of a channel's transformations is summed in this many parts, whatever the number of threads.
 constexpr int64_t LOCAL_PARTS = 4;
+// Channels that a thread goes through together: with channels innermost, the poses of so many share a line of the cache.
+constexpr int64_t GROUP = 4;
 
 template <class Real, int ROWS>
 class Convolution {
@@ -37,16 +39,50 @@ class Convolution {
   public:
     Convolution(const LocalProblem &problem, Arena<Real> &arena)
         : p(problem), taps(p.kernel_height * p.kernel_width), column(p.rows * p.height * p.width) {
-        x = arena.take(column);
-        by_x = arena.take(column);
-        by_transform = arena.take(taps * p.rows * p.rows);
+        x = arena.take(GROUP * column);
+        by_x = arena.take(GROUP * column);
+        by_transform = arena.take(GROUP * taps * p.rows * p.rows);
         values = arena.take(p.rows);
         factors = arena.take(p.height * p.width);
     }
 
-    void forward(int64_t n, int64_t c, int64_t first) {
-        load(n, c, first);
-        apply_scale(x, n, first);
+    // One column of the channels of a group, for a block of samples.
+    void forward(int64_t group, int64_t c, int64_t first) {
+        load(group, c, first);
+        for (int64_t n = group * GROUP; n < end_of(group); ++n) {
+            apply_scale(scratch(x, n), n, first);
+            forward_of_channel(n, c, first);
+        }
+    }
+
+    void clear_transform_gradients() {
+        std::memset(static_cast<void *>(by_transform), 0, GROUP * taps * rows() * rows() * sizeof(V));
+    }
+
+    void backward(int64_t group, int64_t c, int64_t first) {
+        load(group, c, first);
+        std::memset(static_cast<void *>(by_x), 0, GROUP * column * sizeof(V));
+        for (int64_t n = group * GROUP; n < end_of(group); ++n) {
+            apply_scale(scratch(x, n), n, first);
+            backward_of_channel(n, c, first);
+            apply_scale(scratch(by_x, n), n, first);
+        }
+        store_gradient(group, c, first);
+    }
+
+    void add_transform_gradient(int64_t n, Real *target) const {
+        const int64_t size = taps * rows() * rows();
+        add_sums_of_lanes<Real>(by_transform + n % GROUP * size, size, target);
+    }
+
+    int64_t end_of(int64_t group) const { return std::min((group + 1) * GROUP, p.channels); }
+
+  private:
+    const LocalProblem &p;
+    const int64_t taps, column;
+    V *x, *by_x, *by_transform, *values, *factors;
+
+    void forward_of_channel(int64_t n, int64_t c, int64_t first) {
         const int lanes = lanes_used(first);
         for (int64_t i = 0; i < p.out_height; ++i)
             for (int64_t j = 0; j < p.out_width; ++j) {
@@ -54,7 +90,7 @@ class Convolution {
                 for (int64_t w = 0; w < p.kernel_height; ++w)
                     for (int64_t h = 0; h < p.kernel_width; ++h) {
                         const Real *__restrict T = transform(n, w, h);
-                        const V *__restrict place = at(x, i * p.stride + w, j * p.stride + h);
+                        const V *__restrict place = at(scratch(x, n), i * p.stride + w, j * p.stride + h);
                         V *__restrict sums = values;
                         for (int r = 0; r < rows(); ++r)
                             for (int k = 0; k < rows(); ++k) sums[r] += place[k] * T[r * rows() + k];
@@ -64,12 +100,7 @@ class Convolution {
             }
     }
 
-    void clear_transform_gradient() { std::memset(static_cast<void *>(by_transform), 0, taps * rows() * rows() * sizeof(V)); }
-
-    void backward(int64_t n, int64_t c, int64_t first) {
-        load(n, c, first);
-        apply_scale(x, n, first);
-        std::memset(static_cast<void *>(by_x), 0, column * sizeof(V));
+    void backward_of_channel(int64_t n, int64_t c, int64_t first) {
         const int lanes = lanes_used(first);
         for (int64_t i = 0; i < p.out_height; ++i)
             for (int64_t j = 0; j < p.out_width; ++j) {
@@ -78,22 +109,11 @@ class Convolution {
                 for (int64_t w = 0; w < p.kernel_height; ++w)
                     for (int64_t h = 0; h < p.kernel_width; ++h)
                         backward_of_tap(
-                            transform(n, w, h), at(x, i * p.stride + w, j * p.stride + h), values,
-                            at(by_x, i * p.stride + w, j * p.stride + h),
-                            by_transform + (w * p.kernel_width + h) * rows() * rows());
+                            transform(n, w, h), at(scratch(x, n), i * p.stride + w, j * p.stride + h), values,
+                            at(scratch(by_x, n), i * p.stride + w, j * p.stride + h),
+                            by_transform + (n % GROUP * taps + w * p.kernel_width + h) * rows() * rows());
             }
-        apply_scale(by_x, n, first);
-        store_gradient(n, c, first);
     }
-
-    void add_transform_gradient(Real *target) const {
-        add_sums_of_lanes<Real>(by_transform, taps * rows() * rows(), target);
-    }
-
-  private:
-    const LocalProblem &p;
-    const int64_t taps, column;
-    V *x, *by_x, *by_transform, *values, *factors;
 
     void backward_of_tap(
         const Real *__restrict T, const V *__restrict place, const V *__restrict by_out, V *__restrict by_place,
@@ -109,9 +129,9 @@ class Convolution {
 
     int rows() const { return ROWS ? ROWS : static_cast<int>(p.rows); }
     int lanes_used(int64_t first) const { return static_cast<int>(std::min<int64_t>(LANES, p.batch - first)); }
-    bool batch_is_innermost() const { return p.map_strides[0] == 1 && (p.batch > 1 || p.map_strides[5] != 1); }
-    // Scratch is (height, width, rows), so that a tap reads `rows` vectors side by side.
-    V *at(V *scratch, int64_t y, int64_t x_) const { return scratch + (y * p.width + x_) * rows(); }
+    // Scratch is (channels of a group, height, width, rows), so that a tap reads `rows` vectors side by side.
+    V *scratch(V *group, int64_t n) const { return group + n % GROUP * column; }
+    V *at(V *channel, int64_t y, int64_t x_) const { return channel + (y * p.width + x_) * rows(); }
     const Real *transform(int64_t n, int64_t w, int64_t h) const {
         return static_cast<const Real *>(p.transform) + ((n * p.kernel_height + w) * p.kernel_width + h) * rows() * rows();
     }
@@ -124,63 +144,98 @@ class Convolution {
             return static_cast<Real *>(base) + index;
     }
 
-    void load(int64_t n, int64_t c, int64_t first) {
+    // How maps lie in memory. With the batch innermost they are vectors as they are; with the width innermost, lines of a map
+    // are turned into vectors; with channels innermost, as convolutions like them best, the poses of a group at one place.
+    bool batch_is_innermost() const { return p.map_strides[0] == 1 && (p.batch > 1 || p.map_strides[5] != 1); }
+    bool width_is_innermost() const { return p.map_strides[5] == 1 || p.width == 1; }
+    bool channels_are_innermost() const { return p.map_strides[3] == 1 && (p.map_strides[2] == p.rows || p.channels == 1); }
+
+    // Calls body(vector, offset in the maps of a sample) for every number of a group.
+    template <class Body>
+    void for_each_number(V *group, int64_t begin, int64_t end, Body body) const {
         const int64_t *s = p.map_strides;
-        const int lanes = lanes_used(first);
-        const Real *source = static_cast<const Real *>(p.maps) + c * s[1] + n * s[2];
-        if (batch_is_innermost()) {
+        for (int64_t n = begin; n < end; ++n)
             for (int64_t y = 0; y < p.height; ++y)
                 for (int64_t z = 0; z < p.width; ++z)
                     for (int k = 0; k < rows(); ++k)
-                        at(x, y, z)[k] = load_lanes<Real>(source + k * s[3] + y * s[4] + z * s[5] + first, lanes);
+                        body(at(scratch(group, n), y, z) + k, n * s[2] + k * s[3] + y * s[4] + z * s[5]);
+    }
+
+    // Calls body(numbers side by side, their offset, where the vector of each is) for every such run of a group.
+    template <class Body>
+    void for_each_run(V *group, int64_t begin, int64_t end, Body body) const {
+        const int64_t *s = p.map_strides, size = rows(), step = column;
+        if (channels_are_innermost()) {
+            for (int64_t y = 0; y < p.height; ++y)
+                for (int64_t z = 0; z < p.width; ++z) {
+                    V *place = at(group, y, z);
+                    body((end - begin) * size, begin * s[2] + y * s[4] + z * s[5],
+                         [=](int64_t m) { return place + m / size * step + m % size; });
+                }
             return;
         }
+        const bool whole = s[4] == p.width;  // lines of a map that lie side by side are one run
+        for (int64_t n = begin; n < end; ++n)
+            for (int k = 0; k < size; ++k)
+                for (int64_t y = 0; y < (whole ? 1 : p.height); ++y) {
+                    V *line = at(scratch(group, n), y, 0) + k;
+                    body(whole ? p.height * p.width : p.width, n * s[2] + k * s[3] + y * s[4],
+                         [=](int64_t m) { return line + m * size; });
+                }
+    }
+
+    void load(int64_t group, int64_t c, int64_t first) {
+        const int64_t begin = group * GROUP, end = end_of(group), apart = p.map_strides[0];
+        const int lanes = lanes_used(first);
+        const Real *source = static_cast<const Real *>(p.maps) + c * p.map_strides[1];
         // Lanes beyond the batch repeat its last sample; their gradients are zeros.
-        for (int k = 0; k < rows(); ++k)
-            for_each_run([&](int64_t y, int64_t count) {
-                const Real *line = source + k * s[3] + y * s[4];
-                auto row = [&](int lane) { return line + std::min(first + lane, p.batch - 1) * s[0]; };
-                gather_rows<Real>(row, count, at(x, y, 0) + k, rows());
+        auto sample = [&](int lane) { return source + std::min(first + lane, p.batch - 1) * apart; };
+        if (batch_is_innermost())
+            for_each_number(x, begin, end, [&](V *number, int64_t offset) {
+                *number = load_lanes<Real>(source + offset + first, lanes);
+            });
+        else if (width_is_innermost() || channels_are_innermost())
+            for_each_run(x, begin, end, [&](int64_t count, int64_t offset, auto place) {
+                gather_runs<Real>([&](int lane) { return sample(lane) + offset; }, count, place);
+            });
+        else
+            for_each_number(x, begin, end, [&](V *number, int64_t offset) {
+                for (int lane = 0; lane < LANES; ++lane) (*number)[lane] = sample(lane)[offset];
             });
     }
 
-    // Lines of a map that lie side by side are one run: calls body(first line, numbers).
-    template <class Body>
-    void for_each_run(Body body) const {
-        if (p.map_strides[4] == p.width) return body(0, p.height * p.width);
-        for (int64_t y = 0; y < p.height; ++y) body(y, p.width);
-    }
-
     // Multiplies every capsule by the number it is to be scaled by.
-    void apply_scale(V *scratch, int64_t n, int64_t first) const {
+    void apply_scale(V *channel, int64_t n, int64_t first) const {
         if (!p.scale) return;
         const int64_t places = p.height * p.width;
         const Real *scale = static_cast<const Real *>(p.scale) + n * places;
         gather_rows<Real>(
             [&](int lane) { return scale + std::min(first + lane, p.batch - 1) * p.channels * places; }, places, factors, 1);
         for (int64_t place = 0; place < places; ++place)
-            for (int k = 0; k < rows(); ++k) scratch[place * rows() + k] *= factors[place];
+            for (int k = 0; k < rows(); ++k) channel[place * rows() + k] *= factors[place];
     }
 
-    void store_gradient(int64_t n, int64_t c, int64_t first) {
-        const int64_t *s = p.map_strides;
+    void store_gradient(int64_t group, int64_t c, int64_t first) {
+        const int64_t begin = group * GROUP, end = end_of(group), apart = p.map_strides[0];
         const int lanes = lanes_used(first);
-        Real *target = static_cast<Real *>(p.maps_grad) + c * s[1] + n * s[2];
-        if (batch_is_innermost()) {
-            for (int64_t y = 0; y < p.height; ++y)
-                for (int64_t z = 0; z < p.width; ++z)
-                    for (int k = 0; k < rows(); ++k)
-                        store_lanes<Real>(target + k * s[3] + y * s[4] + z * s[5] + first, at(by_x, y, z)[k], lanes);
-            return;
-        }
-        for (int k = 0; k < rows(); ++k)
-            for_each_run([&](int64_t y, int64_t count) {
-                Real *line = target + k * s[3] + y * s[4];
-                auto row = [&](int lane) { return line + (first + lane) * s[0]; };
-                scatter_rows<Real>(at(by_x, y, 0) + k, rows(), count, lanes, row);
+        Real *target = static_cast<Real *>(p.maps_grad) + c * p.map_strides[1];
+        auto sample = [&](int lane) { return target + (first + lane) * apart; };
+        if (batch_is_innermost())
+            for_each_number(by_x, begin, end, [&](V *number, int64_t offset) {
+                store_lanes<Real>(target + offset + first, *number, lanes);
+            });
+        else if (width_is_innermost() || channels_are_innermost())
+            for_each_run(by_x, begin, end, [&](int64_t count, int64_t offset, auto place) {
+                scatter_runs<Real>(place, count, lanes, [&](int lane) { return sample(lane) + offset; });
+            });
+        else
+            for_each_number(by_x, begin, end, [&](V *number, int64_t offset) {
+                for (int lane = 0; lane < lanes; ++lane) sample(lane)[offset] = (*number)[lane];
             });
     }
 };
+
+int64_t groups_of(const LocalProblem &p) { return (p.channels + GROUP - 1) / GROUP; }
 
 // Roughly what one block, column and channel costs.
 int64_t operations(const LocalProblem &p) {
@@ -189,29 +244,8 @@ int64_t operations(const LocalProblem &p) {
 
 template <class Real, int ROWS>
 void local_forward_of(const LocalProblem &p) {
-    const int64_t lanes = Lanes<Real>::count, blocks = (p.batch + lanes - 1) / lanes, tasks = blocks * p.channels * p.cols;
-    const int threads = threads_for(p.threads, tasks, tasks * operations(p));
-    Arenas<Real> arenas(threads, [&](auto &arena) { Convolution<Real, ROWS>(p, arena); });
-#ifdef _OPENMP
-#pragma omp parallel num_threads(threads)
-#endif
-    {
-        Convolution<Real, ROWS> convolution(p, arenas.mine());
-#ifdef _OPENMP
-#pragma omp for collapse(2) schedule(dynamic, 4)
-#endif
-        for (int64_t block = 0; block < blocks; ++block)
-            for (int64_t task = 0; task < p.channels * p.cols; ++task)
-                convolution.forward(task / p.cols, task % p.cols, block * lanes);
-    }
-}
-
-template <class Real, int ROWS>
-void local_backward_of(const LocalProblem &p) {
-    const int64_t lanes = Lanes<Real>::count, blocks = (p.batch + lanes - 1) / lanes;
-    const int64_t parts = std::min(LOCAL_PARTS, blocks), size = p.kernel_height * p.kernel_width * p.rows * p.rows;
-    std::vector<Real> sums(p.channels * parts * size, Real(0));
-    const int threads = threads_for(p.threads, p.channels * parts, blocks * p.channels * p.cols * operations(p));
+    const int64_t lanes = Lanes<Real>::count, blocks = (p.batch + lanes - 1) / lanes, tasks = groups_of(p) * p.cols;
+    const int threads = threads_for(p.threads, blocks * tasks, blocks * p.channels * p.cols * operations(p));
     Arenas<Real> arenas(threads, [&](auto &arena) { Convolution<Real, ROWS>(p, arena); });
 #ifdef _OPENMP
 #pragma omp parallel num_threads(threads)
@@ -221,12 +255,35 @@ void local_backward_of(const LocalProblem &p) {
 #ifdef _OPENMP
 #pragma omp for collapse(2) schedule(dynamic)
 #endif
-        for (int64_t n = 0; n < p.channels; ++n)
+        for (int64_t block = 0; block < blocks; ++block)
+            for (int64_t task = 0; task < tasks; ++task)
+                convolution.forward(task / p.cols, task % p.cols, block * lanes);
+    }
+}
+
+template <class Real, int ROWS>
+void local_backward_of(const LocalProblem &p) {
+    const int64_t lanes = Lanes<Real>::count, blocks = (p.batch + lanes - 1) / lanes;
+    const int64_t parts = std::min(LOCAL_PARTS, blocks), size = p.kernel_height * p.kernel_width * p.rows * p.rows;
+    std::vector<Real> sums(p.channels * parts * size, Real(0));
+    const int64_t groups = groups_of(p);
+    const int threads = threads_for(p.threads, groups * parts, blocks * p.channels * p.cols * operations(p));
+    Arenas<Real> arenas(threads, [&](auto &arena) { Convolution<Real, ROWS>(p, arena); });
+#ifdef _OPENMP
+#pragma omp parallel num_threads(threads)
+#endif
+    {
+        Convolution<Real, ROWS> convolution(p, arenas.mine());
+#ifdef _OPENMP
+#pragma omp for collapse(2) schedule(dynamic)
+#endif
+        for (int64_t group = 0; group < groups; ++group)
             for (int64_t part = 0; part < parts; ++part) {
-                convolution.clear_transform_gradient();
+                convolution.clear_transform_gradients();
                 for (int64_t block = part * blocks / parts; block < (part + 1) * blocks / parts; ++block)
-                    for (int64_t c = 0; c < p.cols; ++c) convolution.backward(n, c, block * lanes);
-                convolution.add_transform_gradient(sums.data() + (n * parts + part) * size);
+                    for (int64_t c = 0; c < p.cols; ++c) convolution.backward(group, c, block * lanes);
+                for (int64_t n = group * GROUP; n < convolution.end_of(group); ++n)
+                    convolution.add_transform_gradient(n, sums.data() + (n * parts + part) * size);
             }
     }
     Real *target = static_cast<Real *>(p.transform_grad);

@@ -59,12 +59,6 @@ def _empty_with_batch_innermost(like: Tensor, shape: tuple[int, ...]) -> Tensor:
     return like.new_empty((*shape[1:], shape[0])).movedim(-1, 0)
 
 
-def _readable(maps: Tensor) -> Tensor:
-    """Maps in whose memory either the samples or the numbers of a row are adjacent."""
-    maps = without_gaps(maps)
-    return maps if maps.stride(0) == 1 or maps.stride(5) == 1 or maps.shape[5] == 1 else maps.contiguous()
-
-
 def _problem(maps: Tensor, transform: Tensor, scale: Tensor | None, stride: int, result: Tensor) -> LocalProblem:
     batch, cols, channels, rows, height, width = maps.shape
     return LocalProblem(
@@ -103,7 +97,7 @@ def _pre_vote_natively(maps: Tensor, transform: Tensor, scale: Tensor | None, st
     _check_pre_vote(maps, transform, scale, stride)
     result = _empty_with_batch_innermost(maps, _result_shape(maps, transform, stride))
     if maps.shape[0]:
-        maps, transform = _readable(maps), transform.contiguous()
+        maps, transform = without_gaps(maps), transform.contiguous()
         scale = None if scale is None else scale.contiguous()
         problem = _problem(maps, transform, scale, stride, result)
         problem.out = address(result)
@@ -126,7 +120,7 @@ def _pre_vote_backward_op(
 ) -> tuple[Tensor, Tensor]:
     """Gradients of maps and transform, in their shapes, from that of the result."""
     _check_pre_vote(maps, transform, scale, stride, result_grad)
-    maps, transform = _readable(maps), transform.contiguous()
+    maps, transform = without_gaps(maps), transform.contiguous()
     scale = None if scale is None else scale.contiguous()
     maps_grad, transform_grad = torch.empty_like(maps), torch.zeros_like(transform)
     if maps.shape[0]:
@@ -143,7 +137,7 @@ def _gradient_shapes(
     result_grad: Tensor, maps: Tensor, transform: Tensor, scale: Tensor | None, stride: int
 ) -> tuple[Tensor, Tensor]:
     _check_pre_vote(maps, transform, scale, stride, result_grad)
-    return torch.empty_like(_readable(maps)), torch.empty_like(transform.contiguous())
+    return torch.empty_like(without_gaps(maps)), torch.empty_like(transform.contiguous())
 
 
 def _setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor | None, int], output: Tensor) -> None:

@@ -160,7 +160,8 @@ def _route_natively(
     shapes = _result_shapes(poses, transforms, kind, iterations, activate, keep_state)
     pose, activation, state = (poses.new_empty(shape) for shape in shapes)
     if batch := poses.shape[0]:
-        state[batch:] = 0  # what lies beyond the last block is never written
+        if keep_state:
+            state[batch:] = 0  # what lies beyond the last block is never written
         poses = without_gaps(poses)
         others = _contiguous(transforms, start, activations, beta, beta_use)
         problem = _problem(poses, others, kind, iterations, activate, keep_state, softness, sharpness, floor)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from shortcaps.layers.initial import draw_normal
 from shortcaps.layers.maps import check_maps, patches
 from shortcaps.layers.thresholds import Thresholds
 from shortcaps.routing import Capsules, Routing
@@ -47,7 +48,7 @@ class CapsuleConvolution(Thresholds, nn.Module):
 
     def reset_parameters(self) -> None:
         """Draw the transformations so that votes are `gain` times as large as their poses."""
-        nn.init.normal_(self.transform, std=self.gain * self.transform.shape[-1] ** -0.5)
+        draw_normal(self.transform, self.gain * self.transform.shape[-1] ** -0.5)
 
     def forward(
         self, maps: Tensor, activations: Tensor | None = None, *, keep_coefficients: bool = False

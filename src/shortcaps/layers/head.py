@@ -163,7 +163,7 @@ class CapsuleHead(nn.Module):
             return activation
         limits = torch.finfo(activation.dtype)
         # Only what is no number any more is raised: a larger floor would take the gradient from all below it.
-        logit = activation.clamp_min(limits.tiny).log() - torch.log1p(-activation.clamp_max(1 - limits.eps))
+        logit = torch.logit(activation.clamp(limits.tiny, 1 - limits.eps))
         return torch.sigmoid(logit + (pose * self.pose_weight).sum((-2, -1)) + self.pose_bias)
 
     def _check_features(self, features: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from shortcaps.kernels.local_op import run_mix, run_pre_vote
+from shortcaps.layers.initial import draw_normal
 from shortcaps.layers.maps import check_maps, squash_map
 from shortcaps.routing.paths import check_path, require_library, runs_natively
 
@@ -53,8 +54,8 @@ class LocalBlock(nn.Module):
     def reset_parameters(self) -> None:
         """Draw the parameters so that sums of independent poses keep their scale."""
         _, height, width, _, rows = self.transform.shape
-        nn.init.normal_(self.transform, std=(height * width * rows) ** -0.5)
-        nn.init.normal_(self.mix, std=self.mix.shape[1] ** -0.5)
+        draw_normal(self.transform, (height * width * rows) ** -0.5)
+        draw_normal(self.mix, self.mix.shape[1] ** -0.5)
 
     def forward(self, maps: Tensor, scale: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Compute the next layer and the pre-voted capsules for a shortcut.

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from shortcaps.kernels.library import is_transformed
 from shortcaps.kernels.local_op import run_squash
 from shortcaps.routing import pose_length
 from shortcaps.routing.paths import require_library, runs_natively
@@ -61,7 +62,8 @@ def patches(maps: Tensor, kernel: tuple[int, int], stride: int) -> Tensor:
         kernel: Height and width of the kernel.
         stride: Its stride.
     """
-    if torch.compiler.is_compiling() or not maps.requires_grad:
+    is_traced = torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None or is_transformed(maps)
+    if is_traced or not maps.requires_grad:
         return _windows(maps, kernel, stride)
     windows: Tensor = _Patches.apply(maps, kernel, stride)
     return windows

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from shortcaps.layers.initial import draw_normal
 from shortcaps.layers.maps import poses_by_channel
 from shortcaps.layers.thresholds import Thresholds
 from shortcaps.routing import Capsules, Routing, Votes
@@ -45,7 +46,7 @@ class ShortcutRouting(Thresholds, nn.Module):
 
     def reset_parameters(self) -> None:
         """Draw the transformations so that votes are `gain` times as large as their poses."""
-        nn.init.normal_(self.transform, std=self.gain * self.transform.shape[-1] ** -0.5)
+        draw_normal(self.transform, self.gain * self.transform.shape[-1] ** -0.5)
 
     def votes(self, pre_voted: Tensor) -> Votes:
         """Eq. (4): the votes of pre-voted maps (batch, cols, channels, rows, height, width).

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
-from shortcaps.backbones import Stem, lay_out_channels_last
+from shortcaps.backbones import Stem, lay_out_channels_last, read_channels_last
 from shortcaps.models.network import Network, full_precision_logits
 from shortcaps.models.plan import Size
 from shortcaps.models.registry import register_model
@@ -52,7 +52,7 @@ class PlainCNN(Network):
     def features(self, images: Tensor) -> Tensor:
         """What the linear layer sees, (batch, features), of images (batch, channels, height, width) in 0–1."""
         self._check_images(images)
-        return self.layers(self.stem(images)).mean((2, 3))
+        return self.layers(self.stem(read_channels_last(images))).mean((2, 3))
 
     @property
     def body(self) -> tuple[nn.Module, ...]:

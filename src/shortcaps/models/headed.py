@@ -9,10 +9,10 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from shortcaps.backbones import feature_channels, feature_maps, feature_shapes
+from shortcaps.backbones import feature_channels, feature_maps
 from shortcaps.layers import CapsuleHead, ClassCapsules, ShortcutRouting
 from shortcaps.models.network import CapsuleNetwork, Network, full_precision_logits
-from shortcaps.models.plan import Size
+from shortcaps.models.plan import Size, plan_features
 from shortcaps.models.summary import Summary, SummaryRow, module_row, routing_multiply_adds, summary_row
 from shortcaps.routing.paths import describe_path
 
@@ -27,7 +27,7 @@ class HeadNetwork(CapsuleNetwork):
         channels: Channels of the images.
 
     Raises:
-        ValueError: The head was made for other feature maps.
+        ValueError: The head was made for other feature maps, or the backbone for larger images or other channels.
     """
 
     shortcut = True
@@ -40,7 +40,7 @@ class HeadNetwork(CapsuleNetwork):
                 f"the head takes feature maps of {', '.join(map(str, head.in_channels))} channels, but the backbone makes "
                 f"{', '.join(map(str, feature_channels(backbone)))}"
             )
-        self._backbone_shapes = feature_shapes(backbone, channels, image_size)
+        self._backbone_shapes = plan_features(backbone, image_size, channels)
         self.backbone = backbone
         self.head = head
 
@@ -98,7 +98,7 @@ class PlainNetwork(Network):
         outputs: `softmax` for probabilities, which sum to 1, or `sigmoid` for outputs each in 0–1 by itself, as activations of capsules are.
 
     Raises:
-        ValueError: There are no such outputs.
+        ValueError: There are no such outputs, or the backbone was made for larger images or other channels.
     """
 
     takes_any_size = True
@@ -110,7 +110,7 @@ class PlainNetwork(Network):
         if outputs not in OUTPUTS:
             raise ValueError(f"unknown outputs {outputs!r}: choose {' or '.join(OUTPUTS)}")
         self.outputs, self.sums_to_one = outputs, outputs == "softmax"
-        self._backbone_shapes = feature_shapes(backbone, channels, image_size)
+        self._backbone_shapes = plan_features(backbone, image_size, channels)
         self.backbone = backbone
         self.classify = nn.Linear(feature_channels(backbone)[-1], classes)
 

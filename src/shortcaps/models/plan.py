@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -147,18 +147,39 @@ def make_plan(
     try:
         return _lay_out(architecture, backbone, size, channels, classes)
     except _TooSmall as reason:
-        shown = str(size[0]) if size[0] == size[1] else f"{size[0]}x{size[1]}"
-        smallest = _smallest_image(architecture, backbone, channels)
-        way_out = f"; the image needs at least {smallest}" if smallest else ""
-        raise ValueError(f"image_size {shown} is too small: {reason}{way_out}") from reason
+        smallest = _smallest_image(lambda side: _lay_out(architecture, backbone, side, channels, classes=1))
+        raise _too_small(size, reason, smallest) from reason
 
 
-def _lay_out(architecture: Architecture, backbone: nn.Module, size: Size, channels: int, classes: int) -> Plan:
+def plan_features(backbone: nn.Module, image_size: Size, channels: int) -> tuple[Shape, ...]:
+    """The shapes of a backbone's feature maps for images of one size.
+
+    Raises:
+        ValueError: The images are too small for it, or have other channels.
+    """
     try:
-        features = feature_shapes(backbone, channels, size)[-1]
+        return _features(backbone, image_size, channels)
+    except _TooSmall as reason:
+        smallest = _smallest_image(lambda side: _features(backbone, side, channels))
+        raise _too_small(image_size, reason, smallest) from reason
+
+
+def _too_small(size: Size, reason: _TooSmall, smallest: int | None) -> ValueError:
+    shown = str(size[0]) if size[0] == size[1] else f"{size[0]}x{size[1]}"
+    way_out = f"; the image needs at least {smallest}" if smallest else ""
+    return ValueError(f"image_size {shown} is too small: {reason}{way_out}")
+
+
+def _features(backbone: nn.Module, size: Size, channels: int) -> tuple[Shape, ...]:
+    try:
+        return feature_shapes(backbone, channels, size)
     except RuntimeError as error:
         reason = str(error).splitlines()[0]
         raise _TooSmall(f"the backbone ({type(backbone).__name__}) cannot take it ({reason})") from error
+
+
+def _lay_out(architecture: Architecture, backbone: nn.Module, size: Size, channels: int, classes: int) -> Plan:
+    features = _features(backbone, size, channels)[-1]
     layers: list[PlannedLayer] = []
     out_channels = (*architecture.capsule_channels[1:], classes)
     in_size: Size = features[1:]
@@ -183,11 +204,11 @@ def _lay_out(architecture: Architecture, backbone: nn.Module, size: Size, channe
     return Plan(architecture, size, channels, classes, features, tuple(layers))
 
 
-def _smallest_image(architecture: Architecture, backbone: nn.Module, channels: int) -> int | None:
+def _smallest_image(plan: Callable[[Size], object]) -> int | None:
     """The smallest image side for which every layer has at least one position, found by trying."""
     for side in range(1, _LARGEST_TRIED + 1):
         try:
-            _lay_out(architecture, backbone, (side, side), channels, classes=1)
+            plan((side, side))
         except _TooSmall:
             continue
         except ValueError:

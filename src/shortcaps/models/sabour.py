@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from shortcaps.layers import ClassCapsules
+from shortcaps.layers.initial import draw_normal
 from shortcaps.models.network import Network
 from shortcaps.models.plan import Size
 from shortcaps.models.registry import register_model
@@ -46,8 +47,8 @@ class SabourNetwork(Network):
         self.positions = math.prod((side - 2 * (KERNEL - 1) + 1) // 2 for side in image_size)
         inputs = PRIMARY_CHANNELS * self.positions
         # Scaled so that equal shares of squashed vectors of length 1 add up to the scale of one.
-        transform = torch.randn(inputs, classes, CLASS_SIZE, PRIMARY_SIZE)
-        self.transform = nn.Parameter(transform * classes / math.sqrt(inputs * CLASS_SIZE))
+        self.transform = nn.Parameter(torch.empty(inputs, classes, CLASS_SIZE, PRIMARY_SIZE))
+        draw_normal(self.transform, classes / math.sqrt(inputs * CLASS_SIZE))
         pixels = channels * math.prod(image_size)
         self.decoder = nn.Sequential(
             nn.Linear(classes * CLASS_SIZE, HIDDEN[0]),

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-import torch
 from torch import Tensor, nn
 
-from shortcaps.backbones import evaluating
+from shortcaps.backbones.shapes import run_on_meta
 
 if TYPE_CHECKING:
     from shortcaps.models.network import Network
@@ -148,10 +147,8 @@ def _count_multiply_adds(module: nn.Module, in_shape: tuple[int, ...]) -> tuple[
     handles = [
         layer.register_forward_hook(add) for layer in module.modules() if isinstance(layer, nn.Conv2d | nn.Linear)
     ]
-    state = {name: tensor.to("meta") for name, tensor in (*module.named_parameters(), *module.named_buffers())}
     try:
-        with torch.no_grad(), evaluating(module):
-            found = torch.func.functional_call(module, state, (torch.empty(1, *in_shape, device="meta"),))
+        found = run_on_meta(module, *in_shape)
     finally:
         for handle in handles:
             handle.remove()

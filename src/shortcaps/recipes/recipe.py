@@ -99,7 +99,7 @@ class RecipeSpec:
         description: One line for lists and help texts.
         by_data: Exceptions for data sets whose names match this pattern.
         by_routing: Exceptions for networks with this routing; they override those by data set.
-        by_model: Exceptions for networks whose names match this pattern; they override all others.
+        by_model: Exceptions for networks whose names match this pattern, as `MODEL` or `MODEL/ROUTING`; they override all others.
     """
 
     recipe: Recipe
@@ -118,7 +118,10 @@ class RecipeSpec:
         """
         changes = [settings for pattern, settings in self.by_data.items() if fnmatchcase(data, pattern)]
         changes += [settings for name, settings in self.by_routing.items() if name == routing]
-        changes += [settings for pattern, settings in self.by_model.items() if fnmatchcase(model, pattern)]
+        names = (model, f"{model}/{routing}")
+        changes += [
+            settings for pattern, settings in self.by_model.items() if any(fnmatchcase(n, pattern) for n in names)
+        ]
         recipe = self.recipe
         for settings in changes:
             recipe = recipe.changed(settings)
@@ -132,7 +135,7 @@ def read_recipe(file: str | Path) -> RecipeSpec:
     """Read a recipe from a TOML file.
 
     The file holds the settings of a `Recipe` and a `description`; tables `[data.PATTERN]`, `[routing.NAME]` and `[model.PATTERN]` hold the
-    exceptions for data sets whose names match, for a routing, and for networks whose names match.
+    exceptions for data sets whose names match, for a routing, and for networks whose names match, e.g. `[model."baseline/attention"]`.
 
     Raises:
         RunError: The file cannot be read, or a setting is unknown or out of range.

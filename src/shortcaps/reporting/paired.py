@@ -72,6 +72,11 @@ class PairedDifference:
         return relation(self.verdict)
 
 
+def seeds_in_words(count: int, *, each: bool = True) -> str:
+    """How many seeds a comparison rests on: of each network, or of one."""
+    return "one seed" if count == 1 else f"{count} seeds{' each' if each else ''}"
+
+
 def relation(verdict: str) -> str:
     """A verdict before the name of the other network: `ahead of`, `behind`, `not told apart from`."""
     return {"ahead": "ahead of", "not told apart": "not told apart from"}.get(verdict, verdict)

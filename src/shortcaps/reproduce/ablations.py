@@ -13,10 +13,11 @@ from shortcaps.data import DATASETS
 from shortcaps.files import write_json
 from shortcaps.plugins import load_plugin
 from shortcaps.reporting.figures import ACCENT, FAINT, INK, as_svg, save_figure
+from shortcaps.reporting.paired import seeds_in_words
 from shortcaps.reporting.tables import Grid, write_report
 from shortcaps.reproduce.cells import Cell
 from shortcaps.reproduce.pairs import Pair, pair_runs, paired_notes
-from shortcaps.reproduce.records import Record
+from shortcaps.reproduce.records import Record, alike
 from shortcaps.reproduce.variants import BASE, VARIANTS, variant_name
 
 PLUGIN = "shortcaps.reproduce.variant_networks"
@@ -54,7 +55,7 @@ class Ablation:
         return (
             f"On {label} {BASE} with {self.variant} ({self.pair.accuracy:.2%}) is {result.relation} {BASE} itself "
             f"({self.pair.other_accuracy:.2%}): {100 * result.difference:+.2f} points, 95 % interval {low:+.2f} to {high:+.2f}, "
-            f"{'one seed' if self.pair.seeds == 1 else f'{self.pair.seeds} seeds each'}."
+            f"{seeds_in_words(self.pair.seeds)}."
         )
 
 
@@ -84,7 +85,7 @@ def ablate(records: Sequence[Record], folder: Path) -> list[Ablation]:
         for words, (network, routing) in variants().items():
             runs = _runs(records, network, routing, dataset)
             if runs:
-                found.append(Ablation(words, dataset, runs, pair_runs(runs, base, folder)))
+                found.append(Ablation(words, dataset, alike(runs), pair_runs(runs, base, folder)))
     return found
 
 
@@ -101,7 +102,7 @@ def ablation_grid(records: Sequence[Record], ablations: Sequence[Ablation]) -> G
         header += [DATASETS[dataset].label, "difference, 95 % interval"]
     rows = [header]
     by_variant = {(a.variant, a.dataset): a for a in ablations}
-    itself = {dataset: _runs(records, BASE, None, dataset) for dataset in datasets}
+    itself = {dataset: alike(_runs(records, BASE, None, dataset)) for dataset in datasets}
     by_variant |= {("as it is", d): Ablation("as it is", d, runs, None) for d, runs in itself.items() if runs}
     for words in ("as it is", *variants()):
         entries = [by_variant.get((words, dataset)) for dataset in datasets]

@@ -11,11 +11,11 @@ from shortcaps.data import DATASETS
 from shortcaps.files import write_json
 from shortcaps.models import list_models
 from shortcaps.models.compact import COMPACT
-from shortcaps.reporting.paired import PairedDifference, relation
+from shortcaps.reporting.paired import PairedDifference, relation, seeds_in_words
 from shortcaps.reporting.tables import Grid, write_report
 from shortcaps.reproduce.cells import Cell
 from shortcaps.reproduce.pairs import pair_runs, paired_notes
-from shortcaps.reproduce.records import Record
+from shortcaps.reproduce.records import Record, alike
 
 DATA = ("mnist", "affnist", "fashion-mnist", "cifar10")
 TITLE = "Compact networks beside plain ones of their size"
@@ -52,7 +52,7 @@ class Comparison:
 
     def __str__(self) -> str:
         low, high = (100 * bound for bound in self.difference_interval)
-        seeds = "one seed" if self.seeds == 1 else f"{self.seeds} seeds each"
+        seeds = seeds_in_words(self.seeds)
         return (
             f"On {DATASETS[self.dataset].label} {self.network} ({self.accuracy:.2%}) is "
             f"{relation(self.verdict)} {self.twin} ({self.twin_accuracy:.2%}): {100 * self.difference:+.2f} points, "
@@ -108,7 +108,7 @@ def accuracy_grid(records: Sequence[Record]) -> Grid:
     for network in networks:
         cells, sizes = [], set()
         for dataset in datasets:
-            runs = _runs(records, network, dataset)
+            runs = alike(_runs(records, network, dataset))
             sizes |= {run.values["parameters"] for run in runs}
             accuracies = [100 * run.accuracy for run in runs]
             spread = f" ± {stdev(accuracies):.2f} ({len(runs)} seeds)" if len(runs) > 1 else ""

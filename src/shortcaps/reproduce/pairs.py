@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from shortcaps.errors import RunError
 from shortcaps.reporting.answers import StoredAnswers
 from shortcaps.reporting.paired import Answers, PairedDifference, paired_difference
-from shortcaps.reproduce.records import Record
+from shortcaps.reproduce.records import Record, worth
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,8 @@ def paired_notes(records: Iterable[Record]) -> list[str]:
 def pair_runs(first: Iterable[Record], second: Iterable[Record], folder: Path) -> Pair | None:
     """Compare runs of the same seed under the same conditions: data, protocol, precision, and the recipe but for what it has by network.
 
+    The runs of each network differ in nothing but their seed; where there are several such groups, the best is taken (`worth`).
+
     Args:
         first: Runs of one network.
         second: Runs of the other.
@@ -53,23 +56,40 @@ def pair_runs(first: Iterable[Record], second: Iterable[Record], folder: Path) -
     Raises:
         RunError: Stored answers are damaged, or are to other images.
     """
-    others = {record.values["seed"]: record for record in second}
-    pairs = [
-        (record, other)
-        for record in first
-        if (other := others.get(record.values["seed"])) is not None and record.conditions == other.conditions
-    ]
+    others = {(record.values["seed"], record.conditions): record for record in second}
+    groups: dict[tuple[object, ...], list[tuple[Record, Record]]] = {}
+    for record in first:
+        other = others.get((record.values["seed"], record.conditions))
+        if other is not None:
+            groups.setdefault((record.repetition, other.repetition), []).append((record, other))
+    pairs = max(groups.values(), key=lambda group: worth([record for record, _ in group]), default=[])
     files = [[folder / record.answers_name for record in runs] for runs in zip(*pairs, strict=True)]
     if not pairs or not all(file.is_file() for runs in files for file in runs):
         return None
     ours, theirs = ([StoredAnswers.read(file) for file in runs] for runs in files)
     for answers, runs in ((ours, files[0]), (theirs, files[1])):
         for found, file in zip(answers, runs, strict=True):
-            if not torch.equal(found.labels, ours[0].labels):
+            if not torch.equal(found.labels, ours[0].labels) or not _equal(found.originals, ours[0].originals):
                 raise RunError(
                     f"{file} does not hold answers to the images of {files[0][0]}: run both on the same data"
                 )
+    _check_images([record for pair in pairs for record in pair])
     originals = ours[0].originals
     left, right = (Answers.of([found.right for found in answers], originals) for answers in (ours, theirs))
     result = paired_difference(left, right)
     return Pair(float(left.accuracies.mean()), float(right.accuracies.mean()), result, len(pairs))
+
+
+def _equal(one: Tensor | None, other: Tensor | None) -> bool:
+    return one is other if one is None or other is None else torch.equal(one, other)
+
+
+def _check_images(records: Iterable[Record]) -> None:
+    """Raise RunError where the fingerprints of the test images differ; older records have none."""
+    known: dict[str, Record] = {}
+    for record in records:
+        if (fingerprint := record.values.get("test_fingerprint")) is not None:
+            known.setdefault(fingerprint, record)
+    if len(known) > 1:
+        names = " and ".join(record.file_name for record in known.values())
+        raise RunError(f"{names} were tested on different images of the same name: run both on the same data")

@@ -58,7 +58,8 @@ def _figure(found: Ours, cell: Cell, plain: Ours, folder: Path) -> str:
     pair = pair_runs(found.records, plain.records, folder)
     if pair is not None:
         low, high = (100 * bound for bound in pair.result.interval)
-        text += f", {100 * pair.result.difference:+.2f} [{low:+.2f}, {high:+.2f}]"
+        seeds = "" if pair.seeds == len(found.records) else f" ({pair.seeds} of {len(found.records)} seeds)"
+        text += f", {100 * pair.result.difference:+.2f} [{low:+.2f}, {high:+.2f}]{seeds}"
     return text
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -180,6 +180,7 @@ def record_of_run(cell: Cell, run: Path, command: str) -> Record:
             "test_accuracy": test["accuracy"],
             "test_accuracy_interval_95": test["interval_95"],
             "test_images": test["images"],
+            "test_fingerprint": result.get("test_fingerprint"),
             "validation_error": result["validation_error"],
             "best_epoch": result["best_epoch"],
             "training_seconds": result["training_seconds"],
@@ -223,6 +224,23 @@ def read_records(folder: Path) -> list[Record]:
             raise RunError(f"{file} is not a record of a run, or is damaged: move it away")
         records.append(record)
     return records
+
+
+def worth(group: Sequence[Record]) -> tuple[bool, bool, bool, int, int]:
+    """By which of several groups of runs that are alike the best is chosen, the largest.
+
+    Published data is preferred to regenerated, then no leak, then not cut short, then more seeds, then more epochs.
+    """
+    first = group[0]
+    return not first.is_replica, not first.leaky, not first.trial, len(group), first.epochs
+
+
+def alike(records: Iterable[Record]) -> list[Record]:
+    """Of the runs of one network those that differ in nothing but their seed: the best such group, by `worth`."""
+    groups: dict[tuple[object, ...], list[Record]] = {}
+    for record in records:
+        groups.setdefault(record.repetition, []).append(record)
+    return max(groups.values(), key=worth, default=[])
 
 
 def differences(made: Manifest, asked: TrainConfig, flags: Iterable[str]) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any
 from shortcaps.data import DATASETS
 from shortcaps.errors import RunError
 from shortcaps.files import read_json
+from shortcaps.reporting.paired import seeds_in_words
 from shortcaps.reproduce import published
 from shortcaps.reproduce.cells import Cell, columns
 from shortcaps.reproduce.pairs import Pair, pair_runs
@@ -56,7 +57,7 @@ def _accuracy(network: str, dataset: str, pairs: dict[str, Pair]) -> str:
     parts = []
     for routing, pair in pairs.items():
         low, high = (100 * bound for bound in pair.result.interval)
-        seeds = "one seed" if pair.seeds == 1 else f"{pair.seeds} seeds each"
+        seeds = seeds_in_words(pair.seeds)
         parts.append(
             f"{routing} {pair.accuracy:.2%} with and {pair.other_accuracy:.2%} without, {100 * pair.result.difference:+.2f} points "
             f"({low:+.2f} to {high:+.2f}, {seeds})"

@@ -12,11 +12,12 @@ from typing import Any
 from shortcaps.data import DATASETS, DatasetSpec
 from shortcaps.models import create_model
 from shortcaps.reporting.intervals import student
+from shortcaps.reporting.paired import seeds_in_words
 from shortcaps.reporting.tables import Grid, write_report
 from shortcaps.reproduce import published
 from shortcaps.reproduce.cells import COMPARED, PAPER_CELLS, Cell, columns
 from shortcaps.reproduce.pairs import pair_runs
-from shortcaps.reproduce.records import Record
+from shortcaps.reproduce.records import Record, alike
 from shortcaps.reproduce.shortcuts import shortcut_sentences
 
 REGENERATED, SHORTENED, TRIAL, LEAKY = "ʳ", "ˢ", "ᵗ", "ᵖ"
@@ -74,22 +75,8 @@ class Ours:
 
 
 def ours(records: Sequence[Record], cell: Cell) -> Ours:
-    """The records of a cell, under the best conditions if there are several.
-
-    Published data is preferred to regenerated, then no leak, then not cut short, then more seeds, then more epochs; the other records
-    appear only in the list of records.
-    """
-    groups: dict[tuple[object, ...], list[Record]] = {}
-    for record in records:
-        if record.cell == cell:
-            groups.setdefault(record.repetition, []).append(record)
-
-    def worth(group: list[Record]) -> tuple[bool, bool, bool, int, int]:
-        first = group[0]
-        return not first.is_replica, not first.leaky, not first.trial, len(group), first.epochs
-
-    best: list[Record] = max(groups.values(), key=worth) if groups else []
-    return Ours(tuple(best))
+    """The records of a cell, under the best conditions if there are several; the others appear only in the list of records."""
+    return Ours(tuple(alike(record for record in records if record.cell == cell)))
 
 
 def paper_grid(records: Sequence[Record], network: str) -> Grid:
@@ -182,6 +169,11 @@ def _comparison(
         if pair is not None:
             low, high = (100 * bound for bound in pair.result.interval)
             how = f"{pair.result.verdict}, {100 * pair.result.difference:+.2f} points, paired 95 % interval {low:+.2f} to {high:+.2f}"
+            how += (
+                ""
+                if pair.seeds == len(found.records)
+                else f" (over the {seeds_in_words(pair.seeds, each=False)} that both have)"
+            )
         elif abs(difference) < 0.005:
             how = "as good"
         else:
@@ -196,7 +188,7 @@ def _comparison(
 
 
 def _seeds(found: Ours) -> str:
-    return "one seed" if len(found.records) == 1 else f"{len(found.records)} seeds"
+    return seeds_in_words(len(found.records), each=False)
 
 
 def notes(records: Sequence[Record]) -> list[str]:

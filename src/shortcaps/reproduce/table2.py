@@ -31,7 +31,7 @@ class Measured:
         parameters: Number of parameters.
         step_ms: A training step, in milliseconds per batch.
         inference_ms: A forward pass, in milliseconds per batch.
-        step_memory: Peak of a training step, in bytes above the start of the process.
+        step_memory: Peak of a training step, in bytes above what Python and PyTorch hold before there is a network.
         inference_memory: Peak of a forward pass, likewise.
     """
 
@@ -254,7 +254,7 @@ def write_table2(table: Table2, folder: Path) -> tuple[Path, Path]:
             f"{table.device} ({table.machine['processor'] if table.device == 'cpu' else table.machine['device']}, {table.machine['threads']} threads, "
             f"torch {table.machine['torch']}, commit {table.machine['commit']}), "
             f"batch {table.batch}, path {table.path}. Hardware differs, so only ratios can be compared.",
-            "Ours is the memory that a step needs above the process's start. The paper does not say what its figure takes in; that "
+            "Ours is the memory that a step needs above what Python and PyTorch hold before there is a network. The paper does not say what its figure takes in; that "
             "it hardly differs between networks suggests a whole process.",
             *_not_measured(table),
         ],

@@ -152,8 +152,7 @@ class Routing(ABC):
                 raise ValueError(
                     f"threshold {name} has shape {tuple(value.shape)}: these votes need ({votes.outputs},)"
                 )
-        given = {"start": start, "activations": activations, **thresholds}
-        for name, tensor in given.items():
+        for name, tensor in (("start", start), ("activations", activations), *thresholds.items()):
             if tensor is not None and tensor.device != votes.device:
                 raise ValueError(
                     f"{name} is on {tensor.device}, but the votes are on {votes.device}: move them to one device"
@@ -207,7 +206,7 @@ def list_routings(pattern: str | Sequence[str] = "*", *, exclude: str | Sequence
 
 def full_precision(device: torch.device) -> contextlib.AbstractContextManager[object]:
     """Disable autocast inside a routing, so that matrix products keep their precision."""
-    if torch.is_autocast_enabled(device.type):
+    if device.type != "meta" and torch.is_autocast_enabled(device.type):  # meta tensors have no precision to keep
         return torch.autocast(device.type, enabled=False)
     return contextlib.nullcontext()
 

@@ -20,7 +20,7 @@ from shortcaps.errors import RunError
 from shortcaps.files import atomic_write, read_json, remove_leftovers, sha256_of, write_json
 from shortcaps.pretrained import pretrained_names
 from shortcaps.runs.manifest import Manifest
-from shortcaps.runs.weights import read_tensors, write_weights
+from shortcaps.runs.weights import as_stored, read_tensors, write_weights
 
 _CHECKPOINT_FORMAT = 2
 """Format 1, of version 0.1, had no checksum of the progress."""
@@ -154,7 +154,7 @@ class RunDirectory:
         """
         step = checkpoint.progress["step"]
         target = self.path / f"checkpoint-{step:08d}.safetensors"
-        data = to_safetensors({name: tensor.contiguous().cpu() for name, tensor in checkpoint.tensors.items()})
+        data = to_safetensors(as_stored(checkpoint.tensors))
         with atomic_write(target) as file:
             file.write(data)
         note = {

@@ -39,7 +39,9 @@ def locate_data(manifest: Manifest, data: str | None = None) -> DataConfig:
     """
     stored = _as_trained(manifest, data)
     if data is not None:
-        return replace(stored, name=data)
+        known = [place for place in (stored.folder, manifest.data.paths.get("folder")) if place is not None]
+        folder = next((place for place in known if Path(place).expanduser().exists()), None)
+        return replace(stored, name=data, folder=folder)
     if not manifest.was_trained_here:
         raise DataError("the network was trained in Python and saved: nothing says on which images; give --data")
     if manifest.data.in_memory:
@@ -52,14 +54,29 @@ def locate_data(manifest: Manifest, data: str | None = None) -> DataConfig:
         if Path(before).exists():
             changes[field] = before
         elif named is None or not Path(named).expanduser().exists():
-            raise DataError(f"{before} is no longer there, nor is {named} here: say where it is now with --data")
+            way_out = "say where it is now with --data"
+            if field == "folder":
+                way_out = f"put it back, or give --data {stored.name} to take the files from the cache"
+            raise DataError(f"{before} is no longer there, nor is {named} here: {way_out}")
     return replace(stored, **changes)
 
 
+def is_data_of(manifest: Manifest, data: str) -> bool:
+    """Whether this names the data that a run was trained on: the same set, or the same folder or table, however it is written."""
+    if not manifest.was_trained_here or manifest.data.in_memory:
+        return False
+    named = manifest.train.data.name
+    if data in DATASETS or named in DATASETS:
+        return data == named
+    return Path(data).expanduser().resolve() == Path(manifest.data.paths.get("name", named)).expanduser().resolve()
+
+
 def _as_trained(manifest: Manifest, data: str | None) -> DataConfig:
-    """The data as the config has it; for images that were given in Python, a folder of such images."""
+    """The data as the config has it; for images that were given in Python, and for others than a set by name, a folder of such images."""
     if manifest.was_trained_here and not manifest.data.in_memory:
-        return manifest.train.data
+        stored = manifest.train.data
+        if data is None or data in DATASETS or stored.name not in DATASETS:
+            return stored
     if data in DATASETS:
         return DataConfig()
     return DataConfig(**shown_alike(manifest))

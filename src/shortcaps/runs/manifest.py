@@ -265,6 +265,10 @@ def _upgrade(stored: Mapping[str, Any]) -> dict[str, Any]:
     network, data = _new_network(stored["network"]), dict(stored["data"])
     image_size = network["image_size"]
     data.setdefault("stored_size", [image_size, image_size] if isinstance(image_size, int) else image_size)
+    # What 0.1 called solids has another name now, as there are more of them.
+    for place in (train["data"], data):
+        if place.get("name") in ("solids", "solids-azimuth", "solids-elevation"):
+            place["name"] = place["name"].replace("solids", "solids-small", 1)
     spec = find_spec(data["name"])
     facts = data.pop("preparation", {"bright_on_dark": spec.bright_on_dark, "centred_digits": spec.centred_digits})
     return {**stored, "format": FORMAT, "train": train, "recipe": recipe, "network": network, "data": {**data, **facts}}

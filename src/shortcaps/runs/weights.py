@@ -47,9 +47,21 @@ class WeightsHeader:
         return sum(math.prod(shape) for shape in self.shapes.values())
 
 
+def as_stored(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors on the CPU, none of which shares its memory with another, as weights that are tied do: a file holds each by itself."""
+    found: dict[str, Tensor] = {}
+    taken: set[int] = set()
+    for name, tensor in tensors.items():
+        plain = tensor.contiguous().cpu()
+        place = plain.untyped_storage().data_ptr()
+        found[name] = plain.clone() if place in taken else plain
+        taken.add(place)
+    return found
+
+
 def write_weights(tensors: Mapping[str, Tensor], target: Path) -> None:
     """Write named tensors with their checksum, whole or not at all."""
-    plain = {name: tensor.contiguous().cpu() for name, tensor in tensors.items()}
+    plain = as_stored(tensors)
     # The checksum is as long as the zeros in its place, so nothing else moves.
     data = to_safetensors(plain, {_KEY: _NONE})
     digest = hashlib.sha256(data).hexdigest()

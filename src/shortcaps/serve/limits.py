@@ -25,7 +25,7 @@ class Limits:
         header_seconds: For the whole head of a request.
         upload_seconds: For the whole upload.
         decode_seconds: Processor time to decode a picture.
-        decoder_bytes: Memory of each of the two decoders.
+        decoder_bytes: Memory of each decoder.
         answer_seconds: From the upload to the answer.
         send_seconds: For a client to take its answer.
         idle_seconds: Between two requests on a connection.

@@ -145,7 +145,8 @@ class LimitedProtocol(H11Protocol):
                 self.service.metrics.refused("send_time")
                 self.transport.abort()
             case "body" if seconds > self.limits.upload_seconds + BODY_GRACE_SECONDS:
-                self.service.metrics.refused("body_time")
+                if self.cycle is None or not self.cycle.response_complete:  # otherwise the answer was counted
+                    self.service.metrics.refused("body_time")
                 self.transport.abort()
             case "head" if seconds > self.limits.header_seconds:
                 message = f"the head of the request took more than {self.limits.header_seconds:g} seconds"

@@ -121,7 +121,11 @@ class Affine(Study):
             for amount, found in zip(amounts, right[kind], strict=True)
         }
         scores |= {f"area {kind}": Scores(area_under(amounts, right[kind])) for kind, amounts in AMOUNTS.items()}
-        return Measured(scores, {}, identify(self.digits.images, self.digits.labels))
+        return Measured(scores, {}, self.identity())
+
+    def identity(self) -> str:
+        """Of the digits, and of what is done to them."""
+        return identify(self.digits.images, self.digits.labels, repr((AMOUNTS, _ROTATION, _SHEAR, _SCALE)))
 
     def claims(self) -> Sequence[Claim]:
         """The area under each curve."""

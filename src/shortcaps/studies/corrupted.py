@@ -8,9 +8,10 @@ from statistics import mean
 from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
 from shortcaps.models import Network
-from shortcaps.studies.attacks import fgsm, gradients, pgd
+from shortcaps.studies.attacks import STEPS, fgsm, gradients, pgd
 from shortcaps.studies.corruptions import CORRUPTIONS, corrupted
 from shortcaps.studies.digits import Digits, draw_images, placed, side_of
 from shortcaps.studies.drawing import curves, networks_of, panels, with_legend
@@ -62,7 +63,7 @@ class Corrupted(Study):
         """Accuracy unharmed, at every strength of every corruption, and under every attack."""
         images = as_floats(placed(self.digits.images, side_of(model), seed=40_020))
         labels = self.digits.labels
-        shown = identify(images, labels)
+        shown = self.identity(images, labels)
         model = model.requires_grad_(False)
         right = {"clean": answers(model, images) == labels}
         for kind, corruption in CORRUPTIONS.items():
@@ -91,6 +92,12 @@ class Corrupted(Study):
             )
         scores["all corruptions"] = Scores(torch.stack([scores[f"all {kind}"].values for kind in CORRUPTIONS]).mean(0))
         return Measured(scores, values, shown)
+
+    @staticmethod
+    def identity(images: Tensor, labels: Tensor) -> str:
+        """Of the digits, and of what is done to them."""
+        strengths = {kind: corruption.strengths for kind, corruption in CORRUPTIONS.items()}
+        return identify(images, labels, repr((strengths, RADII, FULL_RADIUS, STEPS)))
 
     def claims(self) -> Sequence[Claim]:
         """Corruptions by kind and all together, attacks over all radii and by radius, all at matched clean accuracy."""

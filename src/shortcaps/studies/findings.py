@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from shortcaps.errors import RunError
-from shortcaps.reporting.paired import Answers, PairedDifference, paired_difference, relation
+from shortcaps.reporting.paired import Answers, PairedDifference, paired_difference, relation, seeds_in_words
 from shortcaps.reproduce.records import SETTINGS_BY_NETWORK
 from shortcaps.studies.measured import Measurement
 from shortcaps.studies.networks import opponents
@@ -34,7 +34,7 @@ class Finding:
         seeds: How many runs of each.
         images: How many images counted.
         percent: Whether the statistic is a share.
-        same_recipe: Whether both were trained by one recipe.
+        same_recipe: Whether both were trained by one recipe, on the same data under the same protocol.
         is_main: Whether it belongs into summaries.
     """
 
@@ -69,12 +69,12 @@ class Finding:
         low, high = self.interval
         joint = relation(self.verdict)
         unit, scale, digits = (" points", 100, 2) if self.percent else ("", 1, 3)
-        seeds = "one seed" if self.seeds == 1 else f"{self.seeds} seeds each"
+        seeds = seeds_in_words(self.seeds)
         return (
             f"{self.network} is {joint} {self.opponent} in {self.what}: {self.shown_value(self.value)} against "
             f"{self.shown_value(self.opponent_value)}, {scale * self.difference:+.{digits}f}{unit}, 95 % interval "
             f"{scale * low:+.{digits}f} to {scale * high:+.{digits}f}, {seeds}"
-            f"{'' if self.same_recipe else ', not trained by the same recipe'}."
+            f"{'' if self.same_recipe else ', not trained alike'}."
         )
 
 
@@ -159,7 +159,8 @@ def _conditions(measurement: Measurement) -> dict[str, Any]:
     """What must be equal for two networks to have been trained alike; older records also hold what a recipe may set by network."""
     run = measurement.record["run"]
     shared = {name: value for name, value in run["conditions"].items() if name not in SETTINGS_BY_NETWORK}
-    return {**shared, "precision": run.get("precision", "32-true"), "by_hand": run.get("by_hand", {})}
+    data = {name: run.get(name) for name in ("dataset", "protocol", "max_images")}
+    return {**shared, **data, "precision": run.get("precision", "32-true"), "by_hand": run.get("by_hand", {})}
 
 
 def _kept(measurements: Sequence[Measurement], claim: Claim) -> Tensor:

@@ -96,7 +96,10 @@ def _common_notes(measurements: Sequence[Measurement]) -> list[str]:
         "seed the interval is that of the images alone, and what another seed would change comes on top."
     ]
     data = sorted({m.record["run"]["dataset"] for m in measurements})
-    recipes = sorted({f"{m.record['run']['recipe']} ({m.record['run']['epochs']} epochs)" for m in measurements})
+    epochs: dict[str, set[int]] = {}
+    for m in measurements:
+        epochs.setdefault(m.record["run"]["recipe"], set()).add(m.record["run"]["epochs"])
+    recipes = [f"{name} ({', '.join(map(str, sorted(epochs[name])))} epochs)" for name in sorted(epochs)]
     notes.append(f"Trained on {', '.join(data)} by the recipe {' and '.join(recipes)}.")
     return notes
 

@@ -198,10 +198,9 @@ def plan(
     shelf = shelf_of(places, study.quick)
     rows = []
     for entry in wanted_runs(study, networks or study.networks, seeds or study.seeds, places.runs):
-        run = find_run(entry, shelf)
         if is_measured(entry, places.results / study.name):
             rows.append((entry, "measured", 0.0))
-        elif run is not None:
+        elif (run := find_run(entry, shelf)) is not None:
             rows.append((entry, f"trained ({run})", 0.0))
         else:
             begun = (entry.job.run / "config.json").is_file()

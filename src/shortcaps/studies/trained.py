@@ -29,7 +29,7 @@ ELSEWHERE = ("compact", "table1", "table1-long")
 """Folders beside that of the studies where `shortcaps reproduce` keeps its runs."""
 _MUST_FIT = (
     *("data", "protocol", "max_images", "per_class", "draw", "data_options", "camera", "image_size", "colour"),
-    *("model", "routing", "shortcut", "network", "seed", "precision"),
+    *("model", "routing", "shortcut", "network", "start", "freeze", "seed", "precision"),
 )
 """Settings besides those of the recipe in which a run must be what was asked for."""
 

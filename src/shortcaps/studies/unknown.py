@@ -36,11 +36,13 @@ RULES = {
         for ours, how in OF_CAPSULES.items()
         for theirs, other_how in OF_PLAIN.items()
     },
-    # Against plain networks whose outputs need not sum to one either.
+    # One rule for both: shares of activations beside a softmax, and outputs that need not sum to one beside others of that kind.
+    ("probability", "probability"): "the largest probability of both",
     ("activation", "activation"): "the largest activation of both",
 }
 """How two networks are compared: the detectors of the first and of the second, and both in words."""
-SETS = ("fashion-mnist", "scrambled digits", "noise")
+SCRAMBLED = "scrambled digits"
+SETS = ("fashion-mnist", SCRAMBLED, "noise")
 _BLOCK = 7
 _TEMPERATURES = torch.logspace(-1, 1, 201, dtype=torch.float64)
 
@@ -71,6 +73,20 @@ def scrambled(images: Tensor, seed: int) -> Tensor:
     mixed = blocks.gather(2, order[:, None, :, None, None].expand_as(blocks))
     rows = mixed.unflatten(2, (height // _BLOCK, width // _BLOCK))
     return rows.permute(0, 1, 2, 4, 3, 5).reshape(images.shape)
+
+
+def shared_digits(count: int, names: Sequence[str]) -> dict[str, Tensor]:
+    """Which digit known images and then unknown ones are made of, for the sets where some share one: a digit and itself scrambled.
+
+    Args:
+        count: Images of each set, and known ones.
+        names: The sets, in the order in which `all` has them.
+    """
+    if SCRAMBLED not in names:
+        return {}
+    known = torch.arange(count)
+    unknown = [known if name == SCRAMBLED else known + count * (place + 1) for place, name in enumerate(names)]
+    return {"all": torch.cat([known, *unknown]), SCRAMBLED: torch.cat([known, known])}
 
 
 def tempered(probabilities: Tensor, temperature: float | Tensor) -> Tensor:
@@ -123,7 +139,7 @@ class Unknown(Study):
             found["fashion-mnist"] = draw_images("fashion-mnist", "test", count).images
         except DataError as reason:
             log.warning("fashion-mnist is left out: %s", reason)
-        found["scrambled digits"] = scrambled(self.known.images, seed=40_021)
+        found[SCRAMBLED] = scrambled(self.known.images, seed=40_021)
         generator = torch.Generator().manual_seed(40_022)
         found["noise"] = torch.randint(256, self.known.images.shape, generator=generator, dtype=torch.uint8)
         return found
@@ -139,10 +155,11 @@ class Unknown(Study):
         sure = detectors(known, model.sums_to_one)
         unknown = {name: detectors(observe(model, images), model.sums_to_one) for name, images in others_shown.items()}
         scores: dict[str, Scores] = {}
+        originals = shared_digits(len(known.activations), list(unknown))
         for detector, of_known in sure.items():
             sets = {name: found[detector] for name, found in unknown.items()}
             for name, of_unknown in {**sets, "all": torch.cat(list(sets.values()))}.items():
-                scores[f"auroc {name} by {detector}"] = Scores(auroc_scores(of_known, of_unknown))
+                scores[f"auroc {name} by {detector}"] = Scores(auroc_scores(of_known, of_unknown), originals.get(name))
                 scores[f"false alarms {name} by {detector}"] = Scores(false_alarms(of_known, of_unknown, KEPT))
         values = self._calibrate(model, known, side, scores)
         return Measured(scores, values, identify(digits, *others_shown.values()))
@@ -167,9 +184,9 @@ class Unknown(Study):
             for (ours, theirs), rules in RULES.items():
                 scored, other = f"auroc {name} by {ours}", f"auroc {name} by {theirs}"
                 what = f"area under the ROC curve for {words}, by {rules}"
-                is_main = (name, ours) == ("all", "activation")
-                # Against outputs that need not sum to one either, theirs are what ours is compared with.
-                unless = "" if theirs == "activation" else f"auroc {name} by activation"
+                is_main = name == "all" and ours != "tightness"
+                # Against outputs that need not sum to one either, theirs are what our activations are compared with.
+                unless = "" if ours == theirs else f"auroc {name} by activation"
                 claims.append(Claim(what, scored, other, percent=False, is_main=is_main, unless=unless))
                 what = f"false alarms for {words} with {KEPT:.0%} of the known kept, by {rules}"
                 scored, other = scored.replace("auroc", "false alarms"), other.replace("auroc", "false alarms")

@@ -67,8 +67,8 @@ class StepMetrics:
 class Callback(Protocol):
     """Is told how training goes. Subclass it and override what you need; the rest does nothing.
 
-    Only the first of several processes calls it. What it is told is already saved, and it cannot change what is computed: a run with
-    callbacks ends with the same weights as one without. An exception ends the run, which can be resumed.
+    Only the first of several processes calls it. It cannot change what is computed: a run with callbacks ends with the same weights as
+    one without. An exception ends the run, which can be resumed; what was told after its last checkpoint is told again.
     """
 
     def begin(self, run: RunInfo) -> None:
@@ -80,7 +80,7 @@ class Callback(Protocol):
         return
 
     def epoch(self, metrics: EpochMetrics) -> None:
-        """An epoch has ended, was validated and saved."""
+        """An epoch has ended and was validated."""
         return
 
     def end(self, result: TrainingResult | None) -> None:

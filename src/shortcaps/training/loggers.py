@@ -153,8 +153,8 @@ class _Service(Callback):
     def begin(self, run: RunInfo) -> None:
         """Begin a run of the service, or go on in the one begun earlier."""
         self._ids = run.path / "loggers.json"
-        known = read_json(self._ids) if run.first_step and self._ids.is_file() else {}
-        known[self.name] = self._start(run, known.get(self.name))
+        known = read_json(self._ids) if self._ids.is_file() else {}
+        known[self.name] = self._start(run, known.get(self.name) if run.first_step else None)
         write_json(self._ids, known)
 
     def step(self, metrics: StepMetrics) -> None:

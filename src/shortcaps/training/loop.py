@@ -29,10 +29,9 @@ from shortcaps.schedules import SCHEDULES
 from shortcaps.training.adapt import adapt_recipe
 from shortcaps.training.batches import Batches
 from shortcaps.training.callbacks import Callback, CallbackFault, Callbacks, RunInfo, StepMetrics
-from shortcaps.training.diagnose import first_nonfinite_layer
 from shortcaps.training.display import Display
 from shortcaps.training.mixing import mix
-from shortcaps.training.replicas import average_gradients, share_buffers
+from shortcaps.training.replicas import average_gradients, largest_of_all, share_buffers
 from shortcaps.training.seeds import derive
 from shortcaps.training.setup import (
     augmentation,
@@ -48,12 +47,13 @@ from shortcaps.training.setup import (
 from shortcaps.training.signals import Interrupted, listening_for_signals
 from shortcaps.training.start import Start
 from shortcaps.training.state import EpochMetrics, Resumption, State
-from shortcaps.training.synced import apart, synchronise_batch_norm
+from shortcaps.training.synced import synchronise_batch_norm
+from shortcaps.training.watch import STEPS_BETWEEN_LOOKS, Watch
 
 SECONDS_BETWEEN_CHECKPOINTS = 60.0
-STEPS_BETWEEN_LOOKS = 20
-"""How often, in steps, numbers are fetched from the device, for the display and to check that they are finite; on the CPU the check
-is cheap and made at every step."""
+"""Within an epoch."""
+SECONDS_OF_SHORT_EPOCHS = 5.0
+"""Epochs that end within this time of a checkpoint have none of their own: with a hundred images, writing would take longer than training."""
 
 
 class Trainer:
@@ -126,14 +126,17 @@ class Trainer:
         if config.run.compile:
             self.network.compile()
         self.state = State(model.to(fabric.device), self.optimizer.optimizer, recipe)
-        self.good = self.snapshot()
-        """Recent weights with which everything was finite."""
+        self.saved = -float("inf")
+        """When the last checkpoint was written, by `time.monotonic`."""
+        self.watch = Watch(
+            self.state,
+            fabric,
+            lr=recipe.lr,
+            steps_per_epoch=self.steps_per_epoch,
+            last_good_file=run.last_good_file,
+        )
         if adapted:
             display.say(adapted)
-
-    def snapshot(self) -> dict[str, Tensor]:
-        """A copy of the current weights."""
-        return {name: tensor.clone() for name, tensor in self.state.model.state_dict().items()}
 
     # ---- one step
 
@@ -177,11 +180,7 @@ class Trainer:
             settings["weights"] = class_shares(labels, activations) @ self.class_weights.to(activations)
         loss = self.loss(activations, labels, epoch=epoch, **settings) + penalty
         self.backward(loss)
-        self.latest = (step, loss.detach(), images)
-        if self.looks_at_every_step or step % STEPS_BETWEEN_LOOKS == 0:
-            self.check_numbers(*self.latest)
-        if step % STEPS_BETWEEN_LOOKS == 0:
-            self.good = self.snapshot()
+        self.watch.see_gradients(loss, images)
         self.optimizer.step()
         self.state.update_average()
         self.state.progress.step = step + 1
@@ -194,53 +193,6 @@ class Trainer:
         if self.fabric.world_size > 1:
             average_gradients(self.state.model)
             share_buffers(self.state.model)
-
-    @property
-    def looks_at_every_step(self) -> bool:
-        """Whether it costs little to fetch numbers from the device."""
-        return self.fabric.device.type == "cpu"
-
-    def check_numbers(self, step: int, loss: Tensor, images: Tensor) -> None:
-        """Raise RunFault, in all processes, unless the loss and all gradients are finite in all of them."""
-        gradients = [p.grad for p in self.state.model.parameters() if p.grad is not None]
-        norm = torch.nn.utils.get_total_norm(gradients)
-        self.check_finite({"the loss": loss, "a gradient": norm}, step, images)
-
-    def check_finite(self, numbers: Mapping[str, Tensor], step: int, images: Tensor) -> None:
-        """Raise RunFault, in all processes, unless these scalars are finite in all of them.
-
-        A process that went on alone would wait for the others in its next exchange with them.
-        """
-        mine = torch.stack([(~torch.isfinite(number)).int() for number in numbers.values()])
-        found = self.largest(mine) if self.fabric.world_size > 1 else mine
-        for what, here, anywhere in zip(numbers, mine.tolist(), found.tolist(), strict=True):
-            if anywhere:
-                raise self.fault(what, step, images if here else None)
-
-    def check_state(self) -> None:
-        """Raise RunFault unless all is finite that is about to be validated, selected or saved.
-
-        A state that is not could never be resumed from, and after the last look (`STEPS_BETWEEN_LOOKS`) anything may have happened.
-        """
-        step, _, images = self.latest
-        if not self.looks_at_every_step:
-            self.check_numbers(*self.latest)
-        tensors = self.state.to_checkpoint().tensors.values()
-        finite = torch.stack([torch.isfinite(tensor).all().to(self.fabric.device) for tensor in tensors]).all()
-        self.check_finite({"a number of the state": torch.where(finite, 0.0, torch.nan)}, step, images)
-
-    def fault(self, what: str, step: int, images: Tensor | None) -> RunFault:
-        """The error of a run in which something is not finite after this step, with these images; None: those of another process."""
-        where: str | None = "another process"
-        if images is not None:
-            with apart():
-                where = first_nonfinite_layer(self.state.model, images)
-        epoch, batch = divmod(step, self.steps_per_epoch)
-        return RunFault(
-            f"{what} is not a number at step {step} (epoch {epoch + 1}, batch {batch}), first seen in "
-            f"{where or 'the backward pass'}, {self.state.model.title}; the last good weights are in "
-            f"{self.run.last_good_file}. Try a smaller --lr than {self.recipe.lr:g}"
-        )
 
     # ---- the whole run
 
@@ -280,7 +232,7 @@ class Trainer:
             raise RunError(
                 f"the newest checkpoint in {self.run.path} does not fit its config ({reason}): delete it to use the one before"
             ) from error
-        self.good = self.snapshot()
+        self.watch.keep_weights()
         self.note_environment()
         self.display.say(f"resuming after step {self.state.step} of {self.steps}")
 
@@ -293,10 +245,13 @@ class Trainer:
             resumed.append(Resumption(self.state.step, now))
 
     def save(self) -> None:
-        """Write a checkpoint."""
+        """Write the metrics of all epochs so far, and a checkpoint."""
         if self.fabric.is_global_zero:
+            if rows := self.state.progress.rows:
+                self.run.write_metrics(map(asdict, rows))
             self.run.write_checkpoint(self.state.to_checkpoint(), self.manifest.digest)
         self.fabric.barrier()
+        self.saved = time.monotonic()
 
     def train(self) -> None:
         """Train until the last step, or until a signal arrives.
@@ -309,13 +264,13 @@ class Trainer:
             self.display.begin(self.steps, self.state.step)
             try:
                 self.callbacks.begin(self.info)
-                while self.state.step < self.steps and not self.has_lost_patience:
+                while not self.has_ended:
                     self.train_epoch(signalled)
             except CallbackFault:
                 raise
             except RunFault:
                 if self.fabric.is_global_zero:
-                    self.run.write_weights(self.good, self.run.last_good_file)
+                    self.run.write_weights(self.watch.good, self.run.last_good_file)
                 raise
             finally:
                 self.display.end()
@@ -326,6 +281,11 @@ class Trainer:
         stored = self.manifest.to_json()
         settings = {name: stored[name] for name in ("train", "recipe", "network")}
         return RunInfo(self.run.path, settings, self.steps, self.steps_per_epoch, self.state.step)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether there is nothing left to train."""
+        return self.state.step >= self.steps or self.has_lost_patience
 
     @property
     def has_lost_patience(self) -> bool:
@@ -362,7 +322,7 @@ class Trainer:
                 self.callbacks.step(StepMetrics(self.state.step, epoch + 1, mean, accuracy, lr, round(speed, 1)))
             stop, late = self.agreed(signalled(), time.monotonic() - saved > SECONDS_BETWEEN_CHECKPOINTS)
             if ended or late or stop is not None:
-                self.check_state()
+                self.watch.check_state()
                 totals = self.summed(torch.stack([*losses, correct])).tolist()
                 progress.losses += [total / self.fabric.world_size for total in totals[:-1]]
                 progress.correct += int(totals[-1])
@@ -380,7 +340,8 @@ class Trainer:
         stop, _ = self.agreed(signalled(), False)
         if self.has_lost_patience and self.state.step < self.steps:
             self.display.say(f"stopped early: {self.recipe.patience} epochs without a lower validation error")
-        elif stop is not None and self.state.step < self.steps:
+        elif stop is not None and not self.has_ended:
+            self.save()
             raise Interrupted(stop, self.state.step)
 
     @staticmethod
@@ -392,18 +353,11 @@ class Trainer:
         """Combine the findings of all processes, so that they all stop or save after the same step."""
         if self.fabric.world_size == 1:
             return stop, late
-        flags = self.largest(torch.tensor([stop or 0, int(late)], device=self.fabric.device))
+        flags = largest_of_all(torch.tensor([stop or 0, int(late)], device=self.fabric.device))
         return int(flags[0]) or None, bool(flags[1])
 
-    @staticmethod
-    def largest(numbers: Tensor) -> Tensor:
-        """The largest of each of these numbers over all processes."""
-        found = numbers.clone()
-        torch.distributed.all_reduce(found, torch.distributed.ReduceOp.MAX)
-        return found
-
     def end_epoch(self, epoch: int, speed: float) -> None:
-        """Validate, keep the weights if they are the best so far, and write metrics and a checkpoint.
+        """Validate, keep the weights if they are the best so far, and write metrics and a checkpoint if there is no recent one.
 
         Args:
             epoch: The epoch, counted from 0.
@@ -429,9 +383,9 @@ class Trainer:
         )
         progress.rows.append(row)
         progress.losses, progress.correct, progress.seen = [], 0, 0
-        if self.fabric.is_global_zero:
-            self.run.write_metrics(map(asdict, progress.rows))
-        self.save()
+        _, due = self.agreed(None, time.monotonic() - self.saved > SECONDS_OF_SHORT_EPOCHS)
+        if due or self.has_ended:
+            self.save()
         self.display.epoch(row, self.recipe.epochs)
         self.callbacks.epoch(row)
 

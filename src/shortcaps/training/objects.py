@@ -170,8 +170,12 @@ def _splits(training: Dataset, validation: Dataset | None, test: Dataset | None)
         held_out = max(1, len(training) // HELD_OUT)
         if len(training) < HELD_OUT:
             raise RunError(f"{len(training)} images are too few to hold some out: give validation_data and test_data")
-        groups = training.originals if training.originals is not None else torch.arange(len(training))
-        # Images of one original stay together, so that none of them is trained on and tested with.
+        # Images of one original stay together, and so do copies, so that none of them is trained on and tested with.
+        groups = torch.arange(len(training))
+        if training.originals is not None:
+            groups = training.originals
+        elif training.hashes is not None:
+            groups = training.hashes.unique(dim=0, return_inverse=True)[1]
         names = groups.unique()
         order = names[torch.randperm(len(names), generator=torch.Generator().manual_seed(0))]
         share = max(1, held_out * len(names) // len(training))

@@ -1,4 +1,4 @@
-"""Several processes, each with a copy of the network: what they exchange after a backward pass.
+"""Several processes, each with a copy of the network: what they exchange after a backward pass, and how they agree.
 
 PyTorch's `DistributedDataParallel` sums gradients in buckets that it arranges anew after the first step, and a floating-point sum depends
 on its order: a run that was resumed would differ from one that was not in the last bit. Here all gradients are summed as one tensor, in
@@ -7,10 +7,12 @@ the order of the parameters, so that every step is the same function of the stat
 
 from __future__ import annotations
 
+import atexit
+
 import torch
 import torch.distributed as dist
 from lightning_fabric.strategies.ddp import DDPStrategy
-from torch import nn
+from torch import Tensor, nn
 
 from shortcaps.training.synced import SyncedBatchNorm2d
 
@@ -18,9 +20,23 @@ from shortcaps.training.synced import SyncedBatchNorm2d
 class Replicas(DDPStrategy):
     """Processes as Fabric's `ddp` starts them, with the network left as it is."""
 
+    def setup_environment(self) -> None:
+        """Join the other processes, and leave them before Python ends.
+
+        Fabric leaves a group on GPUs only. A thread of a group on CPUs that lets go of a tensor after Python has ended takes the process
+        down with it, once in some hundred runs.
+        """
+        super().setup_environment()
+        atexit.register(_leave)
+
     def setup_module(self, module: nn.Module) -> nn.Module:  # type: ignore[override]
         """The module itself; `average_gradients` does what a wrapper would."""
         return module
+
+
+def _leave() -> None:
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 @torch.no_grad()
@@ -47,3 +63,10 @@ def share_buffers(model: nn.Module) -> None:
         if not isinstance(module, SyncedBatchNorm2d):
             for buffer in module.buffers(recurse=False):
                 dist.broadcast(buffer, 0)
+
+
+def largest_of_all(numbers: Tensor) -> Tensor:
+    """The largest of each of these numbers over all processes."""
+    found = numbers.clone()
+    dist.all_reduce(found, dist.ReduceOp.MAX)
+    return found

@@ -145,6 +145,7 @@ def _finish(trainer: Trainer) -> TrainingResult | None:
     record = {
         "test": test.to_dict(),
         "test_set": trainer.test.name,
+        "test_fingerprint": trainer.test.fingerprint(),
         "best_epoch": result.best_epoch,
         "validation_error": progress.best_error,
         "training_seconds": round(result.seconds, 1),

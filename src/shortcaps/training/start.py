@@ -21,7 +21,7 @@ from shortcaps.pretrained import find_run
 from shortcaps.recipes import RECIPES
 from shortcaps.runs.config import FINE_TUNING_RATE, FLAGS, TrainConfig
 from shortcaps.runs.directory import RunDirectory, read_manifest
-from shortcaps.runs.located import locate_data, shown_alike
+from shortcaps.runs.located import is_data_of, locate_data, shown_alike
 from shortcaps.runs.manifest import Origin
 from shortcaps.runs.weights import read_header
 
@@ -192,10 +192,12 @@ def settings_from(run: str | Path, settings: Mapping[str, Any]) -> dict[str, Any
     if "network" in settings:
         raise RunError(f"the network is that of {run}, as it was trained: leave [network] out")
     inherited = network_flags(manifest.network)
-    if "data" not in settings:
-        data = locate_data(manifest)
+    named = settings.get("data")
+    # Its own folder too: divided otherwise, what it was trained on would be tested with.
+    if named is None or (str(named) not in DATASETS and is_data_of(manifest, str(named))):
+        data = locate_data(manifest, named)
         inherited |= {flag: getattr(data, field) for flag, field in _DATA_FLAGS.items()}
-    elif str(settings["data"]) not in DATASETS:
+    elif str(named) not in DATASETS:
         # Pictures in a folder are shown to it as those that it knows.
         inherited |= shown_alike(manifest)
     return {**inherited, **inherited_training(run, settings), **settings, "start": str(run)}

@@ -45,17 +45,23 @@ class SyncedBatchNorm2d(nn.BatchNorm2d):
         mean = SumOverProcesses.apply(exact.sum((0, 2, 3))) / count
         centred = exact - mean[None, :, None, None]
         variance = SumOverProcesses.apply(centred.square().sum((0, 2, 3))) / count
-        with torch.no_grad():
-            assert self.running_mean is not None
-            assert self.running_var is not None
-            assert self.num_batches_tracked is not None
-            momentum = 0.1 if self.momentum is None else self.momentum
-            self.num_batches_tracked.add_(1)
-            self.running_mean.lerp_(mean.to(self.running_mean.dtype), momentum)
-            unbiased = variance * (count / max(1, count - 1))
-            self.running_var.lerp_(unbiased.to(self.running_var.dtype), momentum)
-        scale = (variance + self.eps).rsqrt() * self.weight
-        return (centred * scale[None, :, None, None] + self.bias[None, :, None, None]).to(input.dtype)
+        self._track(mean.detach(), variance.detach() * (count / max(1, count - 1)))
+        scale = (variance + self.eps).rsqrt()
+        if self.weight is not None:
+            scale = scale * self.weight
+        normalised = centred * scale[None, :, None, None]
+        if self.bias is not None:
+            normalised = normalised + self.bias[None, :, None, None]
+        return normalised.to(input.dtype)
+
+    def _track(self, mean: Tensor, variance: Tensor) -> None:
+        """Move the running statistics, if it has any; without a momentum they are means over all batches."""
+        if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
+            return
+        self.num_batches_tracked.add_(1)
+        momentum = 1 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
+        self.running_mean.lerp_(mean.to(self.running_mean.dtype), momentum)
+        self.running_var.lerp_(variance.to(self.running_var.dtype), momentum)
 
 
 @contextmanager

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+from collections import Counter
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -71,9 +73,21 @@ class ArrowPictures(Pictures):
             raise DataError(f"the row refers to {file}, which is not a file")
         return file
 
+    @cached_property
+    def _rows_by_folder(self) -> dict[Path, int]:
+        """How many rows each split's folder has, in their order; needed only where a picture cannot be read."""
+        rows = Counter[Path]()
+        for file in self.files:
+            rows[file.parent] += len(_open([file]))
+        return dict(rows)
+
     def name(self, number: int) -> str:
-        """The row, counted from 0."""
-        return f"{self.files[0].parent}, picture {number}"
+        """The folder of its split, and the row in it, counted from 0."""
+        for folder, rows in self._rows_by_folder.items():
+            if number < rows:
+                return f"{folder}, picture {number}"
+            number -= rows
+        raise IndexError(number)
 
     def sha256(self, number: int) -> bytes:
         """The digest of what is in a picture's file."""

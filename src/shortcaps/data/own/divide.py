@@ -149,4 +149,18 @@ def _by_rank(listing: Listing, digests: Sequence[bytes]) -> dict[str, list[int]]
             ("train", [*pictures[2 * count :], unreadable]),
         ):
             parts[split] += sorted(n for same in chosen for n in same)
-    return parts
+    return _with_copies_together(parts, digests)
+
+
+def _with_copies_together(parts: Mapping[str, Sequence[int]], digests: Sequence[bytes]) -> dict[str, list[int]]:
+    """The same division, but that a picture which lies in several classes is held out in all of them if it is in one."""
+    place: dict[bytes, str] = {}
+    for split in ("test", "validation", "train"):
+        for n in parts[split]:
+            place.setdefault(digests[n], split)
+    place[NO_CONTENTS] = "train"
+    together: dict[str, list[int]] = {split: [] for split in parts}
+    for numbers in parts.values():
+        for n in numbers:
+            together[place[digests[n]]].append(n)
+    return together

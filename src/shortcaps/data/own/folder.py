@@ -77,7 +77,8 @@ def _checked_classes(root: Path) -> tuple[dict[str, list[Path]], list[str]]:
         if shown != folder.name:
             raise DataError(f"{root} has a class folder whose name is not UTF-8 ({shown}): rename it")
         below = [path for path in sorted(folder.rglob("*")) if not _is_hidden(path, folder)]
-        files = [path for path in below if path.is_file()]
+        # A link that leads nowhere is a picture that cannot be read, and is named as such.
+        files = [path for path in below if path.is_file() or (path.is_symlink() and not path.exists())]
         classes[folder.name] = [path for path in files if is_picture(path)]
         # A link may lead round in a circle, so none is followed.
         links = [path for path in below if path.is_symlink() and path.is_dir()]

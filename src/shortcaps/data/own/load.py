@@ -152,7 +152,7 @@ class _OwnImages:
             images = torch.empty(len(reader), *reader.shape, dtype=torch.uint8)
             problems = _read_all(reader, range(len(reader)), images.numpy())
             kept = [place for place in range(len(reader)) if place not in problems]
-            images = images[torch.tensor(kept)] if problems else images
+            images = images[torch.tensor(kept, dtype=torch.int64)] if problems else images
         else:
             if split == "train":
                 log.info(

@@ -40,6 +40,8 @@ def list_table(file: Path, group_by: str | None) -> Listing:
     for number, row in lines.items():
         if not row[path] or not row[label]:
             raise DataError(f"{file}, line {number}: the {'path' if not row[path] else 'label'} is missing")
+        if "\0" in row[path]:
+            raise DataError(f"{file}, line {number}: {row[path]!r} is no path")
         if split is not None and row[split].lower() not in _SPLIT_OF:
             raise DataError(f"{file}, line {number}: unknown split {row[split]!r}: use train, val or test")
     labels = {row[path]: row[label] for row in rows}
