@@ -83,6 +83,32 @@ def test_ninety_five_of_a_hundred_intervals_hold_the_truth() -> None:
     assert 0.93 < held / draws < 0.985
 
 
+def test_a_draw_that_both_share_is_no_noise_where_seeds_are_pairs() -> None:
+    """The second draw is worse for both by as much: by itself each network varies, their difference does not."""
+    first = answers([1] * 90 + [0] * 10, [1] * 70 + [0] * 30)
+    second = answers([1] * 80 + [0] * 20, [1] * 60 + [0] * 40)
+    assert paired_difference(first, second).verdict == "not told apart"
+    assert paired_difference(first, second, by_seed=True).verdict == "ahead"
+    with pytest.raises(ValueError, match="2 and 1 seeds are no pairs"):
+        paired_difference(first, answers([1] * 80 + [0] * 20), by_seed=True)
+
+
+def test_ninety_five_of_a_hundred_intervals_hold_the_truth_where_draws_are_shared() -> None:
+    """Five draws that move both networks together, and each a little by itself: drawn a thousand times."""
+    generator = torch.Generator().manual_seed(0)
+    images, held, draws = 400, 0, 1000
+    for _ in range(draws):
+        ease, draw = 0.15 * torch.randn(images, generator=generator), 0.05 * torch.randn(5, 1, generator=generator)
+        counts = []
+        for mean in (0.72, 0.70):
+            chances = (mean + draw + 0.01 * torch.randn(5, 1, generator=generator) + ease).clamp(0, 1)
+            counts.append(torch.bernoulli(chances.double(), generator=generator))
+        sizes = torch.ones(images, dtype=torch.int64)
+        low, high = paired_difference(Answers(counts[0], sizes), Answers(counts[1], sizes), by_seed=True).interval
+        held += low <= 0.02 <= high
+    assert 0.93 < held / draws < 0.985
+
+
 def test_networks_that_answer_alike_are_not_told_apart_and_others_are_behind() -> None:
     same = answers([1, 0, 1, 1])
     assert paired_difference(same, same).interval == (0, 0)

@@ -147,7 +147,8 @@ class FuzzyMeans : public Block<Real, ROWS, COLS> {
         gather(&total, 1);
         std::fill_n(totals, outputs, total);
         scale_by_totals(next, totals);
-        clear(spread(), outputs);  // not known: less than nothing of what there is about the origin
+        // No vote was seen, so the spread is not known: 0 of 1 has no digits, and `complete_spread` goes through the votes.
+        clear(spread(), outputs);
         std::fill_n(about_centre, outputs, splat<Real>(1));
     }
 
@@ -197,9 +198,10 @@ class FuzzyMeans : public Block<Real, ROWS, COLS> {
         gather(total, outputs);
         gather(spread(), outputs);
         scale_by_totals(next, total);  // Eq. (10), (5)
-        for (int64_t m = 0; m < outputs; ++m) about_centre[m] = spread()[m] / total[m];
-        for (int64_t m = 0; m < outputs; ++m)
+        for (int64_t m = 0; m < outputs; ++m) {
+            about_centre[m] = spread()[m] / total[m];
             spread()[m] = about_centre[m] - dot(next + m * size(), next + m * size());
+        }
         for (int64_t n = 0; n < outputs * size(); ++n) next[n] += centre[n];
     }
 

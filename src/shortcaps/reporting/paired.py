@@ -82,7 +82,7 @@ def relation(verdict: str) -> str:
     return {"ahead": "ahead of", "not told apart": "not told apart from"}.get(verdict, verdict)
 
 
-def paired_difference(first: Answers, second: Answers) -> PairedDifference:
+def paired_difference(first: Answers, second: Answers, *, by_seed: bool = False) -> PairedDifference:
     """How far the first network is ahead of the second.
 
     The variance of the difference has two parts. Clusters: the spread of the clusters' own differences (averaged over seeds) about the mean
@@ -90,11 +90,19 @@ def paired_difference(first: Answers, second: Answers) -> PairedDifference:
     spread, so with one seed of either network the interval is that of the images alone. Student's quantile is taken with the degrees of
     freedom that Satterthwaite's formula gives for the sum.
 
+    Args:
+        first: Of the one network.
+        second: Of the other.
+        by_seed: Whether seeds are pairs too, as where both networks of a seed were trained on the same draw of images: what a draw does to
+            both alike is then no noise. Otherwise the seeds of one network have nothing to do with those of the other.
+
     Raises:
-        ValueError: The networks were not tested on the same clusters.
+        ValueError: The networks were not tested on the same clusters, or not with as many seeds where these are pairs.
     """
     if not torch.equal(first.sizes, second.sizes):
         raise ValueError("the two networks were not tested on the same images")
+    if by_seed and len(first.right) != len(second.right):
+        raise ValueError(f"{len(first.right)} and {len(second.right)} seeds are no pairs: give as many of each network")
     sizes = first.sizes.double()
     count, clusters = float(sizes.sum()), len(sizes)
     by_cluster = first.right.double().mean(0) - second.right.double().mean(0)
@@ -103,7 +111,8 @@ def paired_difference(first: Answers, second: Answers) -> PairedDifference:
     if clusters > 1:
         excess = by_cluster - difference * sizes
         parts.append((float((excess**2).sum()) / count**2 * clusters / (clusters - 1), clusters - 1))
-    for answers in (first, second):
+    varying = (Answers(first.right - second.right, first.sizes),) if by_seed else (first, second)
+    for answers in varying:
         seeds = len(answers.right)
         if seeds > 1:
             parts.append((_seed_variance(answers) / seeds, seeds - 1))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from statistics import mean
 from typing import TYPE_CHECKING
 
 import torch
@@ -149,32 +148,35 @@ class Corrupted(Study):
 
 
 def _masking(network: str, runs: Sequence[Measurement]) -> str:
-    """What the usual checks for masked gradients (Athalye et al. 2018) say of a network."""
-
-    def value(name: str) -> float | None:
-        found = [m.values[name] for m in runs if name in m.values]
-        return mean(found) if found else None
-
+    """What the usual checks for masked gradients (Athalye et al. 2018) say of a network: of each run, since a mean would hide one that stands out."""
     doubts = []
-    full, without = value(f"pgd {FULL_RADIUS:g}"), value("images without gradient")
-    if full is not None and full > _TOLERANCE:
+    for run in runs:
+        found = _doubts(run.values)
+        if found:
+            doubts.append((f"with seed {run.seed} " if len(runs) > 1 else "") + "; ".join(found))
+    is_compared = any(name.startswith("transfer ") for run in runs for name in run.values)
+    transferred = "" if is_compared else " (transfer from another network was not checked)"
+    if doubts:
+        return f"The gradients of {network} may be masked: {'; '.join(doubts)}{transferred}. Its accuracy under attack may be too high."
+    return f"Nothing suggests that the gradients of {network} are masked{transferred}."
+
+
+def _doubts(accuracies: Mapping[str, float]) -> list[str]:
+    """What in the accuracies of one run would not be so if its gradients led an attack the right way."""
+    doubts = []
+    full, without = accuracies.get(f"pgd {FULL_RADIUS:g}", 0.0), accuracies.get("images without gradient", 0.0)
+    if full > _TOLERANCE:
         doubts.append(f"PGD within {FULL_RADIUS:g} leaves {full:.1%}, where nothing should be left")
-    if without is not None and without > _TOLERANCE:
+    if without > _TOLERANCE:
         doubts.append(f"{without:.1%} of the images have no gradient")
-    compared = False
     for radius in RADII:
-        one_step, steps, transfer = (value(f"{attack} {radius:g}") for attack in ("fgsm", "pgd", "transfer"))
+        one_step, steps, transfer = (accuracies.get(f"{attack} {radius:g}") for attack in ("fgsm", "pgd", "transfer"))
         if steps is None:
             continue
         if one_step is not None and one_step < steps - _TOLERANCE:
             doubts.append(f"within {radius:g} one step ({one_step:.1%}) does better than many ({steps:.1%})")
-        if transfer is not None:
-            compared = True
-            if transfer < steps - _TOLERANCE:
-                doubts.append(
-                    f"within {radius:g} another network's gradients ({transfer:.1%}) do better than its own ({steps:.1%})"
-                )
-    transferred = "" if compared else " (transfer from another network was not checked)"
-    if doubts:
-        return f"The gradients of {network} may be masked: {'; '.join(doubts)}{transferred}. Its accuracy under attack says little."
-    return f"Nothing suggests that the gradients of {network} are masked{transferred}."
+        if transfer is not None and transfer < steps - _TOLERANCE:
+            doubts.append(
+                f"within {radius:g} another network's gradients ({transfer:.1%}) do better than its own ({steps:.1%})"
+            )
+    return doubts

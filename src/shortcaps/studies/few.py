@@ -106,7 +106,7 @@ class Few(Study):
         """What a draw is, and how long it is trained on."""
         steps = QUICK_STEPS if self.quick else STEPS
         return [
-            f"Each seed has a draw of training images of its own, the same for all networks, and smaller draws are part of larger ones. Every training has "
+            f"Each seed has a draw of training images of its own, the same for all networks, so that differences are paired by draw as well; smaller draws are part of larger ones. Every training has "
             f"about {steps} updates of the weights, however few images there are. Weights are selected on as many validation images as there are training images "
             "(or all of a class that has fewer), so that no size profits from labels it should not have. The area is over the logarithm of the number of images."
         ]

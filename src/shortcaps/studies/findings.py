@@ -130,7 +130,7 @@ def _compare(
         originals = measurements[0].scores[name].originals
         values = [measurement.scores[name].values[kept] for measurement in measurements]
         answers.append(Answers.of(values, None if originals is None else originals[kept]))
-    result = paired_difference(*answers)
+    result = paired_difference(*answers, by_seed=study.draws)
     low, high = result.interval
     sided = PairedDifference(-result.difference, (-high, -low)) if claim.lower_is_better else result
     conditions = [_conditions(measurement) for side in runs for measurement in side]

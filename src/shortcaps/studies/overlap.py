@@ -151,8 +151,8 @@ class Overlap(Study):
     def notes(self) -> Sequence[str]:
         """How pairs are made and read out."""
         return [
-            "Each digit of a pair is moved by up to 4 px on 36x36, which leaves about three quarters of the area of their 20x20 boxes in common; the "
-            "published description says 80 %. In the test no digit is in two pairs, so pairs are independent.",
+            "Each digit of a pair is moved by up to 4 px on 36x36, which leaves on average 80 % of the area of their 28x28 boxes in common, as published (73 % of the 20x20 "
+            "boxes that the ink lies in). In the test no digit is in two pairs, so pairs are independent.",
             "Networks of pairs give a_i·a_j for every pair of classes and are trained by the loss that their recipe has for single classes: which two digits, given that it is two. "
             "After training on single digits the two most active classes count.",
             f"{SIGMOID_TWIN} is the plain twin with outputs that do not compete for a softmax, trained by the same loss.",

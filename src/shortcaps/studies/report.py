@@ -72,7 +72,7 @@ def write_study(study: Study, folder: Path) -> tuple[Path, ...]:
         parts=[
             ("Comparisons", findings_grid(findings)),
             ("Measured", values_grid(measurements)),
-            ("Runs", runs_grid(measurements)),
+            ("Runs", runs_grid(study, measurements)),
         ],
         pictures={study.title: as_svg(figure)},
     )
@@ -133,13 +133,16 @@ def _spread(values: Sequence[float]) -> str:
     return f"{mean(values):.4f}" + (f" ± {stdev(values):.4f}" if len(values) > 1 else "")
 
 
-def runs_grid(measurements: Sequence[Measurement]) -> Grid:
+def runs_grid(study: Study, measurements: Sequence[Measurement]) -> Grid:
     """A row for each run."""
+    per_class = {part.name: part.settings["per_class"] for part in study.parts() if "per_class" in part.settings}
     header = "network, seed, part, trained on, recipe, epochs, images, parameters, test accuracy, minutes, commit"
     rows: Grid = [header.split(", ")]
     for m in measurements:
         run: Mapping[str, Any] = m.record["run"]
         images = "all" if run["max_images"] is None else f"{run['max_images']:,}"
+        if m.part in per_class:
+            images = f"{per_class[m.part]:,} a class"
         row = [m.network, str(m.seed), m.part, run["dataset"], run["recipe"], str(run["epochs"]), images]
         row += [
             f"{run['parameters']:,}",

@@ -124,6 +124,11 @@ class Study(ABC):
         """The trainings it needs; by default the standard one."""
         return (Part("", standard_training(self.quick), accepts=("affnist-regenerated", *self.also_on)),)
 
+    @property
+    def draws(self) -> bool:
+        """Whether each seed has a draw of training images of its own, which all networks share."""
+        return any(part.draws for part in self.parts())
+
     @abstractmethod
     def measure(self, model: Network, trained: Trained, others: Lookup) -> Measured:
         """Measure one trained network.
