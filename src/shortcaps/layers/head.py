@@ -137,7 +137,10 @@ class CapsuleHead(nn.Module):
         shortcuts = cast("Iterable[ShortcutRouting]", self.shortcuts)
         votes: list[Votes] = []
         for feature_map, primary, shortcut in zip(maps, self.primary, shortcuts, strict=True):
-            votes.append(shortcut.votes(self.dropout(primary(feature_map))))
+            maps_of_capsules = primary(feature_map)
+            if self.training:
+                maps_of_capsules = self.dropout(maps_of_capsules)
+            votes.append(shortcut.votes(maps_of_capsules))
 
         pose: Tensor | None = None
         kept: list[list[Tensor]] = [[] for _ in votes]

@@ -126,7 +126,8 @@ class Network(nn.Module):
             or (self._range_checked and images.device.type != "cpu")
         ):
             return
-        self._range_checked = True
+        if not self._range_checked:  # setting an attribute of a module takes microseconds
+            self._range_checked = True
         if images.numel():
             low, high = images.detach().aminmax()
             if not (low >= 0 and high <= 1):
