@@ -71,6 +71,9 @@ def test_the_command_of_a_variant_names_the_plug_in_that_knows_it(tmp_path: Path
     base, variant = plan_jobs(cells, tmp_path, epochs=2)
     assert "--plugin" not in base.command
     assert variant.command.endswith("--plugin shortcaps.reproduce.variant_networks")
+    # A run that was stopped does not load it by itself either.
+    assert variant.resuming_flags == ["--resume", str(variant.run), "--plugin", "shortcaps.reproduce.variant_networks"]
+    assert base.resuming_flags == ["--resume", str(base.run)]
 
 
 def test_a_variant_that_makes_more_mistakes_is_behind_and_one_alike_is_not_told_apart(tmp_path: Path) -> None:

@@ -78,9 +78,18 @@ class Job:
                 )
             elif value is not None:
                 flags += [f"--{spelled}", str(value)]
+        return [*flags, *self._plugins]
+
+    @property
+    def resuming_flags(self) -> list[str]:
+        """The options of `shortcaps train` that go on with this job, once it has begun: a run loads no plug-in by itself."""
+        return ["--resume", str(self.run), *self._plugins]
+
+    @property
+    def _plugins(self) -> list[str]:
         model = self.config.model
         plugins = plugins_of(self.config, self.config.make_recipe(), {"name": model.name, "routing": model.routing})
-        return [*flags, *(word for plugin in plugins for word in ("--plugin", plugin))]
+        return [word for plugin in plugins for word in ("--plugin", plugin)]
 
     @property
     def command(self) -> str:
@@ -316,7 +325,7 @@ def run_job(job: Job, device: int, devices: int, processes: Processes) -> str | 
         return None  # but was stopped before its record was written
     job.run.mkdir(parents=True, exist_ok=True)
     begun = (job.run / "config.json").is_file()
-    settings = ["--resume", str(job.run)] if begun else [*job.flags, "--out", str(job.run)]
+    settings = job.resuming_flags if begun else [*job.flags, "--out", str(job.run)]
     command = [sys.executable, "-m", "shortcaps", "train", *settings]
     log_file = job.run / "log.txt"
     size_before = log_file.stat().st_size if log_file.is_file() else 0
