@@ -26,7 +26,7 @@ class PrimaryCapsules(nn.Module):
         super().__init__()
         self.channels, self.pose, self.rectified = channels, pose, rectified
         self.convolution = nn.Conv2d(in_channels, channels * pose * pose, 1)
-        # None, and no Identity: for a single image, a module that does nothing takes a percent of the time.
+        # None, and no Identity: a module that does nothing takes microseconds, which a single image notices.
         self.norm = nn.BatchNorm2d(channels * pose * pose) if normalised else None
 
     def forward(self, features: Tensor) -> Tensor:
