@@ -145,6 +145,11 @@ def draw_ablations(ablations: Sequence[Ablation]) -> Figure:
     return figure
 
 
+def _precision(records: Sequence[Record]) -> str:
+    """Where it is not single precision, e.g. `, bf16-mixed`."""
+    return "".join(f", {name}" for name in sorted({record.precision for record in records} - {"32-true"}))
+
+
 def write_ablations(records: Sequence[Record], folder: Path) -> tuple[Path, ...]:
     """Write ablations.json, ablations.png and the report, from the records and the stored answers alone."""
     ablations = ablate(records, folder)
@@ -170,7 +175,8 @@ def write_ablations(records: Sequence[Record], folder: Path) -> tuple[Path, ...]
     epochs = sorted({record.epochs for record in records})
     notes = [
         f"Each variant differs from {BASE} in one thing (attention and dynamic also in the loss that the recipe has for them); widths stay, so the parameters differ a little.",
-        f"Trained for {' or '.join(map(str, epochs))} epochs by the recipe compact; losses and settings by routing are the recipe's.",
+        f"Trained for {' or '.join(map(str, epochs))} epochs by the recipe compact{_precision(records)}; losses and settings by routing are the recipe's.",
+        "Dynamic routing of two iterations from scratch is attention routing, since the scores that it adds to begin at zero: the two have the same figures.",
         *paired_notes(records),
     ]
     written = write_report(
