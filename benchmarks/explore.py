@@ -29,8 +29,9 @@ from shortcaps.recipes import Recipe
 from shortcaps.runs.config import TrainConfig
 from shortcaps.schedules import SCHEDULES
 from shortcaps.training.batches import Batches
+from shortcaps.training.optimizer import make_optimizer, set_rate
 from shortcaps.training.seeds import derive
-from shortcaps.training.setup import augmentation, make_network, make_optimizer, network_settings
+from shortcaps.training.setup import augmentation, make_network, network_settings
 from shortcaps.training.state import State
 
 BENDING = {28: 1.3, 32: 1.5, 40: 1.8}
@@ -68,8 +69,7 @@ def train(
         chosen = batches.indices(step)
         images = augment(data.images[chosen], torch.Generator().manual_seed(derive(seed, "augment", step)))
         torch.manual_seed(derive(seed, "dropout 0", step))
-        for group in state.optimizer.param_groups:
-            group["lr"] = recipe.lr * schedule(step, steps, per_epoch, **recipe.schedule_settings)
+        set_rate(state.optimizer, recipe.lr * schedule(step, steps, per_epoch, **recipe.schedule_settings))
         state.optimizer.zero_grad()
         with torch.autocast("cpu", torch.bfloat16, enabled=arguments.mixed):
             activations = model.train()(images)
@@ -123,6 +123,7 @@ def main() -> None:
     parser.add_argument("--data", default="mnist")
     parser.add_argument("--model", default="compact-23k")
     parser.add_argument("--routing", default="fuzzy")
+    parser.add_argument("--no-shortcut", action="store_true", help="the paper's networks, routed layer by layer")
     parser.add_argument("--recipe", default=None)
     parser.add_argument("--epochs", type=int)
     parser.add_argument("--lr", type=float)
@@ -134,7 +135,9 @@ def main() -> None:
     parser.add_argument("--watch", type=int, metavar="STEPS", help="print activations and gradient every so many steps")
     parser.add_argument("--set", action="append", default=[], dest="changes", metavar="SECTION.NAME=VALUE")
     arguments = parser.parse_args()
-    routing = {} if arguments.routing == "fuzzy" else {"routing": arguments.routing}
+    routing: dict[str, Any] = {} if arguments.routing == "fuzzy" else {"routing": arguments.routing}
+    if arguments.no_shortcut:
+        routing["shortcut"] = False
     settings = {"epochs": arguments.epochs, "lr": arguments.lr, "recipe": arguments.recipe}
     network = parsed(arguments.changes, "network")
     config = TrainConfig.of(data=arguments.data, model=arguments.model, network=network, **routing, **settings)
@@ -150,7 +153,11 @@ def main() -> None:
             "data": arguments.data,
             "model": arguments.model,
             "routing": arguments.routing,
-            "changes": [*arguments.changes, *(["bf16-mixed"] if arguments.mixed else [])],
+            "changes": [
+                *(["no shortcut"] if arguments.no_shortcut else []),
+                *arguments.changes,
+                *(["bf16-mixed"] if arguments.mixed else []),
+            ],
             "epochs": recipe.epochs,
             "lr": recipe.lr,
             "seed": seed,

@@ -16,8 +16,9 @@ from shortcaps.runs.config import TrainConfig
 from shortcaps.runs.directory import Checkpoint, RunDirectory
 from shortcaps.training import loop
 from shortcaps.training.loop import Trainer
+from shortcaps.training.optimizer import make_optimizer
 from shortcaps.training.run import train
-from shortcaps.training.setup import make_network, make_optimizer
+from shortcaps.training.setup import make_network
 from shortcaps.training.state import State
 from tests.training.support import EVERY_EPOCH_IS_SAVED, finish, pictures, settings_file, shortcaps
 

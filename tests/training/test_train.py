@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import re
 import shutil
 import subprocess
@@ -25,9 +26,10 @@ from shortcaps.runs.directory import RunDirectory, read_tensors
 from shortcaps.training import TrainConfig, train
 from shortcaps.training.display import Display
 from shortcaps.training.loop import Trainer
+from shortcaps.training.optimizer import make_optimizer, set_rate
 from shortcaps.training.plots import curves
 from shortcaps.training.seeds import derive
-from shortcaps.training.setup import load_split, make_network, make_optimizer, network_settings, smaller_network
+from shortcaps.training.setup import load_split, make_network, network_settings, smaller_network
 from tests.training.support import EVERY_EPOCH_IS_SAVED, finish, pictures, settings_file, shortcaps
 
 SMALL = {"capsule_channels": (2, 3, 2), "backbone_settings": {"width": 4}}
@@ -343,6 +345,29 @@ def test_weight_decay_leaves_norms_and_biases_alone() -> None:
     assert {p.ndim for p in others["params"]} == {1}
     assert all(p.ndim > 1 for p in decayed["params"])
     assert len(decayed["params"]) + len(others["params"]) == len(list(model.parameters()))
+
+
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+def test_weights_learn_at_the_rate_that_their_layer_asks_for(weight_decay: float) -> None:
+    recipe = TrainConfig().make_recipe().changed({"weight_decay": weight_decay})
+    model = make_network({"name": "baseline", "shortcut": False}, 0)
+    optimizer = make_optimizer(model, recipe, torch.device("cpu"))
+    set_rate(optimizer, 0.01)
+    rates = {parameter: group["lr"] for group in optimizer.param_groups for parameter in group["params"]}
+    names = dict(model.named_parameters())
+    assert rates.keys() == set(names.values())
+    for number, gain in enumerate((1.0, math.sqrt(72), 12.0)):
+        assert rates[names[f"capsule_layers.{number}.transform"]] == pytest.approx(0.01 * gain)
+    assert {rate for parameter, rate in rates.items() if parameter.ndim < 6} == {0.01}
+    shrinks = {group["lr"] * group["weight_decay"] for group in optimizer.param_groups if group["params"][0].ndim > 1}
+    assert shrinks == {pytest.approx(0.01 * weight_decay)}
+
+
+def test_rates_do_not_change_the_order_in_which_a_checkpoint_numbers_weights() -> None:
+    model = make_network({"name": "baseline", "shortcut": False}, 0)
+    optimizer = make_optimizer(model, TrainConfig().make_recipe(), torch.device("cpu"))
+    ordered = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    assert [id(parameter) for parameter in ordered] == [id(parameter) for parameter in model.parameters()]
 
 
 def test_a_run_without_weight_decay_on_vectors_resumes_to_the_same_weights(tmp_path: Path) -> None:

@@ -46,6 +46,11 @@ class CapsuleConvolution(Thresholds, nn.Module):
         self.add_thresholds(routing.thresholds(activates=True), out_channels)
         self.reset_parameters()
 
+    @property
+    def relative_rates(self) -> dict[str, float]:
+        """Factors on the learning rate: a step of Adam is as long as the rate, however large a weight is, so large ones would hardly learn."""
+        return {"transform": self.gain}
+
     def reset_parameters(self) -> None:
         """Draw the transformations so that votes are `gain` times as large as their poses."""
         draw_normal(self.transform, self.gain * self.transform.shape[-1] ** -0.5)

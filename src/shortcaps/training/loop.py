@@ -31,6 +31,7 @@ from shortcaps.training.batches import Batches
 from shortcaps.training.callbacks import Callback, CallbackFault, Callbacks, RunInfo, StepMetrics
 from shortcaps.training.display import Display
 from shortcaps.training.mixing import mix
+from shortcaps.training.optimizer import make_optimizer, set_rate
 from shortcaps.training.replicas import average_gradients, largest_of_all, share_buffers
 from shortcaps.training.seeds import derive
 from shortcaps.training.setup import (
@@ -42,7 +43,6 @@ from shortcaps.training.setup import (
     load_split,
     make_manifest,
     make_network,
-    make_optimizer,
 )
 from shortcaps.training.signals import Interrupted, listening_for_signals
 from shortcaps.training.start import Start
@@ -167,8 +167,7 @@ class Trainer:
         step = self.state.step
         images, labels = self.batch(step)
         torch.manual_seed(derive(self.config.run.seed, f"dropout {self.fabric.global_rank}", step))
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.learning_rate(step)
+        set_rate(self.optimizer, self.learning_rate(step))
         self.optimizer.zero_grad()
         if self.state.model.reconstructs:
             activations, penalty = self.network(images, labels)

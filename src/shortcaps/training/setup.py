@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from lightning_fabric import Fabric
-from torch import Tensor, nn
+from torch import Tensor
 
 from shortcaps.data import SPLITS, Dataset, View, draw_per_class, load_dataset
 from shortcaps.data.augment import Elastic
@@ -253,19 +253,6 @@ def smaller_network(model: Network, images: int) -> str | None:
         f"this network has {parameters:,} parameters for images of {model.image_size[0]}x{model.image_size[1]}; {name} has {least:,} at any "
         f"size: --model {name}"
     )
-
-
-def make_optimizer(model: nn.Module, recipe: Recipe, device: torch.device) -> torch.optim.Optimizer:
-    """Adam, or with weight decay AdamW, which leaves numbers that belong to a channel or class alone."""
-    fused = device.type in ("cpu", "cuda")
-    if not recipe.weight_decay:
-        return torch.optim.Adam(model.parameters(), lr=recipe.lr, fused=fused)
-    parameters = list(model.parameters())
-    groups = [
-        {"params": [p for p in parameters if p.ndim > 1], "weight_decay": recipe.weight_decay},
-        {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
-    ]
-    return torch.optim.AdamW(groups, lr=recipe.lr, fused=fused)
 
 
 def make_manifest(
