@@ -25,6 +25,7 @@ def test_the_table_of_the_paper_is_made_from_the_records() -> None:
     assert any(re.search(r"\d\d\.\d\d ± \d\.\d\d \(99\.33\)", line) for line in lines), (
         "three seeds, and the paper's figure"
     )
+    assert any(line.startswith("| baseline without shortcut, MNIST |") for line in lines)
 
 
 def test_the_table_of_compact_networks_is_made_from_the_records() -> None:

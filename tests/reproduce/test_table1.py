@@ -298,6 +298,16 @@ def test_only_what_was_trained_and_tested_alike_is_compared(tmp_path: Path) -> N
     ) in sentences(alike, Path())
 
 
+def test_without_shortcut_a_network_is_compared_with_the_plain_one_of_the_nearest_size() -> None:
+    without, plain = Cell("baseline", "sequential", "em", "mnist"), Cell("cnn-68k", None, None, "mnist")
+    small = made_up(Cell("cnn-23k", None, None, "mnist"), 0.9)
+    said = [line for line in sentences([made_up(without, 0.98), made_up(plain, 0.97), small], Path()) if "cnn" in line]
+    assert said == [
+        "On MNIST, against cnn-68k (97.00, 1 parameters, one seed) by the same recipe and protocol, the baseline network without shortcut (1 "
+        "parameters): em (one seed) is 1.00 points better, more than the noise of 0.57."
+    ]
+
+
 def test_noise_is_that_of_the_images_and_of_the_seeds() -> None:
     one = ours([made_up(FUZZY, 0.98)], FUZZY)
     assert one.noise == pytest.approx(0.4)  # half of what made_up says the interval is

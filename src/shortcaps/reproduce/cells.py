@@ -16,6 +16,13 @@ from shortcaps.runs.config import TrainConfig
 COMPARED = ("cnn-23k", "cnn-68k", "sabour")
 """Networks without pose capsules, or of another kind, that the paper's are compared with."""
 
+OPPONENTS = {
+    ("baseline", "shortcut"): "cnn-23k",
+    ("baseline", "sequential"): "cnn-68k",
+    ("expanded", "shortcut"): "cnn-68k",
+}
+"""The plain CNN of the nearest size. Without shortcut the baseline network has 89k parameters, and the expanded one, 378k, no opponent."""
+
 
 @dataclass(frozen=True)
 class Cell:

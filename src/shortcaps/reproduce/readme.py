@@ -12,33 +12,32 @@ from shortcaps.errors import RunError
 from shortcaps.files import atomic_write
 from shortcaps.reporting.tables import Grid, markdown_table
 from shortcaps.reproduce import published
-from shortcaps.reproduce.cells import Cell, columns
+from shortcaps.reproduce.cells import OPPONENTS, Cell, columns
 from shortcaps.reproduce.compact import Comparison
 from shortcaps.reproduce.pairs import pair_runs
 from shortcaps.reproduce.records import Record
 from shortcaps.reproduce.table1 import Ours, ours
 
-PLAIN = {"baseline": "cnn-23k", "expanded": "cnn-68k"}
-
 
 def table1_lines(records: Sequence[Record], folder: Path) -> list[str]:
-    """Networks with shortcut: a row for each network and data set, a column for each routing, and the plain CNN last.
+    """A row for each network and data set, a column for each routing, and the plain CNN of the nearest size last.
 
     Args:
         records: Of Table 1.
         folder: Where their stored answers lie.
     """
-    rows: Grid = [["with shortcut", *published.ROUTINGS, "plain CNN"]]
-    for network, plain_name in PLAIN.items():
+    rows: Grid = [["", *published.ROUTINGS, "plain CNN"]]
+    for (network, family), plain_name in OPPONENTS.items():
+        label = network if family == "shortcut" else f"{network} without shortcut"
         for dataset in columns():
             plain = ours(records, Cell(plain_name, None, None, dataset))
-            cells = [Cell(network, "shortcut", routing, dataset) for routing in published.ROUTINGS]
+            cells = [Cell(network, family, routing, dataset) for routing in published.ROUTINGS]
             found = [ours(records, cell) for cell in cells]
             if not any(entry.records for entry in found):
                 continue
             tested = next(entry.records[0].dataset for entry in found if entry.records)
             figures = [_figure(entry, cell, plain, folder) for entry, cell in zip(found, cells, strict=True)]
-            rows.append([f"{network}, {tested.label}", *figures, _mean(plain)])
+            rows.append([f"{label}, {tested.label}", *figures, _mean(plain)])
     return markdown_table(rows)
 
 

@@ -15,7 +15,7 @@ from shortcaps.reporting.intervals import student
 from shortcaps.reporting.paired import seeds_in_words
 from shortcaps.reporting.tables import Grid, write_report
 from shortcaps.reproduce import published
-from shortcaps.reproduce.cells import COMPARED, PAPER_CELLS, Cell, columns
+from shortcaps.reproduce.cells import COMPARED, OPPONENTS, PAPER_CELLS, Cell, columns
 from shortcaps.reproduce.pairs import pair_runs
 from shortcaps.reproduce.records import Record, alike
 from shortcaps.reproduce.shortcuts import shortcut_sentences
@@ -134,18 +134,19 @@ def sentences(records: Sequence[Record], folder: Path) -> Iterator[str]:
             f"{published.EPOCHS} epochs and tested on the published set: otherwise what can be reached is compared, not the same training."
         )
     yield from shortcut_sentences(records, folder, folder.parent / "table2" / "table2.json")
-    for plain_name, network in (("cnn-23k", "baseline"), ("cnn-68k", "expanded")):
+    for (network, family), plain_name in OPPONENTS.items():
         for dataset in columns():
             plain = ours(records, Cell(plain_name, None, None, dataset))
             capsules = {
                 routing: found
                 for routing in published.ROUTINGS
-                if (found := ours(records, Cell(network, "shortcut", routing, dataset))).records
+                if (found := ours(records, Cell(network, family, routing, dataset))).records
                 and plain.records
                 and found.records[0].conditions == plain.records[0].conditions
             }
             if capsules:
-                yield _comparison(dataset, network, capsules, plain_name, plain, folder)
+                words = f"the {network} network {'with' if family == 'shortcut' else 'without'} shortcut"
+                yield _comparison(dataset, words, capsules, plain_name, plain, folder)
 
 
 def _beside_the_paper(run: dict[Cell, Ours]) -> Iterator[str]:
@@ -157,9 +158,7 @@ def _beside_the_paper(run: dict[Cell, Ours]) -> Iterator[str]:
             yield f"In {reached} of the {len(tested)} tested on {images} our mean is at least the paper's figure."
 
 
-def _comparison(
-    dataset: str, network: str, capsules: dict[str, Ours], plain_name: str, plain: Ours, folder: Path
-) -> str:
+def _comparison(dataset: str, words: str, capsules: dict[str, Ours], plain_name: str, plain: Ours, folder: Path) -> str:
     """Every routing, not the best of them: that would be a choice made on the test."""
     parts = []
     for routing, found in capsules.items():
@@ -183,7 +182,7 @@ def _comparison(
     size = next(iter(capsules.values())).parameters
     return (
         f"On {DATASETS[dataset].label}, against {plain_name} ({plain.mean:.2f}, {plain.parameters}, {_seeds(plain)}) by the same recipe "
-        f"and protocol, the {network} network with shortcut ({size}): {'; '.join(parts)}."
+        f"and protocol, {words} ({size}): {'; '.join(parts)}."
     )
 
 
