@@ -13,14 +13,16 @@ import shortcaps
 from shortcaps import plugins
 from shortcaps.layers import CapsuleHead
 from shortcaps.models import MODELS
+from shortcaps.models.compact import COMPACT
 from shortcaps.reporting.answers import StoredAnswers
-from shortcaps.reproduce.ablations import BASE, PLUGIN, ablate, ablation_cells, variant_name, variants, write_ablations
+from shortcaps.reproduce.ablations import PLUGIN, ablate, ablation_cells, variants, write_ablations
 from shortcaps.reproduce.cells import Cell
 from shortcaps.reproduce.grid import plan_jobs
 from shortcaps.reproduce.records import read_records, write_record
-from shortcaps.reproduce.variants import VARIANTS
+from shortcaps.reproduce.variants import Variant, variants_of
 from tests.reproduce.test_table1 import made_up
 
+BASE = "compact-23k"
 IMAGES = 1000
 
 
@@ -49,20 +51,22 @@ def record(folder: Path, network: str, routing: str | None, wrong: int, seed: in
     write_record(made_up(cell, 1 - wrong / IMAGES, seed, routing=routing, shortcut=None), run, folder)
 
 
-def test_variants_are_what_their_names_say() -> None:
-    assert head_of(BASE).routing.iterations == 2
+@pytest.mark.parametrize("base", COMPACT)
+def test_variants_are_what_their_names_say(base: str) -> None:
+    assert head_of(base).routing.iterations == 2
     for count in (3, 4):
-        assert head_of(variant_name(f"iterations-{count}")).routing.iterations == count
-    assert head_of(variant_name("equal-shares")).routing.iterations == 1
+        assert head_of(f"{base}-iterations-{count}").routing.iterations == count
+    assert head_of(f"{base}-equal-shares").routing.iterations == 1
     for pose in (2, 3):
-        assert head_of(variant_name(f"pose-{pose}")).pose == pose
-    assert len(head_of(variant_name("taps-2")).in_channels) == 2
-    assert head_of(variant_name("tightness")).pose_weight is None
+        assert head_of(f"{base}-pose-{pose}").pose == pose
+    assert len(head_of(f"{base}-taps-2").in_channels) == 2
+    assert head_of(f"{base}-tightness").pose_weight is None
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_a_variant_has_about_as_many_parameters(variant: str) -> None:
-    own, base = (sum(p.numel() for p in shortcaps.create_model(n).parameters()) for n in (variant_name(variant), BASE))
+@pytest.mark.parametrize("variant", [v for base in COMPACT for v in variants_of(base)], ids=lambda v: v.network)
+def test_a_variant_has_about_as_many_parameters(variant: Variant) -> None:
+    networks = (shortcaps.create_model(name) for name in (variant.network, variant.base))
+    own, base = (sum(p.numel() for p in network.parameters()) for network in networks)
     assert own == pytest.approx(base, rel=0.02)
 
 
@@ -79,7 +83,7 @@ def test_the_command_of_a_variant_names_the_plug_in_that_knows_it(tmp_path: Path
 def test_a_variant_that_makes_more_mistakes_is_behind_and_one_alike_is_not_told_apart(tmp_path: Path) -> None:
     for seed in range(3):
         record(tmp_path, BASE, None, 20 + seed, seed)
-        record(tmp_path, variant_name("equal-shares"), None, 100 + seed, seed)
+        record(tmp_path, f"{BASE}-equal-shares", None, 100 + seed, seed)
         record(tmp_path, BASE, "em", 22 - seed, seed)
     em, equal = ablate(read_records(tmp_path), tmp_path)
     assert (em.variant, equal.variant) == ("em routing", variants_words("equal-shares"))
@@ -90,16 +94,22 @@ def test_a_variant_that_makes_more_mistakes_is_behind_and_one_alike_is_not_told_
 
 
 def variants_words(name: str) -> str:
-    return next(words for words, (network, _) in variants().items() if network == variant_name(name))
+    return next(words for words, (network, _) in variants(BASE).items() if network == f"{BASE}-{name}")
 
 
 def test_the_report_has_the_base_every_variant_and_a_plot(tmp_path: Path) -> None:
     record(tmp_path, BASE, None, 20, 0)
-    record(tmp_path, variant_name("pose-3"), None, 30, 0)
+    record(tmp_path, f"{BASE}-pose-3", None, 30, 0)
+    record(tmp_path, "compact-68k", None, 10, 0)
+    record(tmp_path, "compact-68k-pose-3", None, 15, 0)
     files = write_ablations(read_records(tmp_path), tmp_path)
     assert all(file.stat().st_size for file in files)
     text = (tmp_path / "report.md").read_text()
     assert "| as it is | " in text
     assert "| 14 capsules of 3x3 | " in text
-    (one,) = json.loads((tmp_path / "ablations.json").read_text())
-    assert one["difference"] == pytest.approx(-0.01)
+    assert "| 21 capsules of 3x3 | " in text, "the other network has a table of its own"
+    small, large = json.loads((tmp_path / "ablations.json").read_text())
+    assert (small["base"], small["difference"]) == (BASE, pytest.approx(-0.01))
+    assert (large["base"], large["difference"]) == ("compact-68k", pytest.approx(-0.005)), (
+        "each against its own network"
+    )

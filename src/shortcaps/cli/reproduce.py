@@ -137,14 +137,14 @@ def compact_command(
 
 @reproduce.command(
     "ablations",
-    help="""What each part of compact-23k is worth: no routing, other routings, iterations, poses, taps, readout.
+    help="""What each part of the compact networks is worth: no routing, other routings, iterations, poses, taps, readout.
 
 Every variant differs from the network in one thing. A cell is called NETWORK/DATASET or NETWORK/ROUTING/DATASET. Every finished cell leaves a
 record and its answers to the test images; table, plot and report are written from these alone. Repeat the command to continue.
 
 Examples:
 
-    shortcaps reproduce ablations --epochs 4
+    shortcaps reproduce ablations --cells 'compact-23k*' --epochs 4
 
     shortcaps reproduce ablations --epochs 4 --cells 'compact-23k/fashion-mnist,compact-23k-equal-shares/fashion-mnist'
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from functools import partial
 
-from shortcaps.models.compact import build_compact
+from shortcaps.models.compact import COMPACT, build_compact
 from shortcaps.models.registry import register_model
-from shortcaps.reproduce.variants import BASE, VARIANTS, variant_name, variant_preset
+from shortcaps.reproduce.variants import variants_of
 
-for _variant, (_words, _) in VARIANTS.items():
-    register_model(variant_name(_variant), description=f"{BASE}, {_words}", kind="capsules", recipe="compact")(
-        partial(build_compact, variant_preset(_variant))
-    )
+for _base in COMPACT:
+    for _variant in variants_of(_base):
+        register_model(_variant.network, description=f"{_base}, {_variant.words}", kind="capsules", recipe="compact")(
+            partial(build_compact, _variant.preset)
+        )
