@@ -41,6 +41,7 @@ def test_capsules_are_compared_with_their_twin_and_the_cnn_of_their_size() -> No
     every = ["baseline/fuzzy", "compact-23k", "compact-23k-plain", "cnn-23k"]
     assert opponents("compact-23k", every) == ["compact-23k-plain", "cnn-23k"]
     assert opponents("baseline/fuzzy", every) == ["cnn-23k"]
+    assert opponents("baseline/sequential/fuzzy", [*every, "cnn-68k"]) == ["cnn-68k"]
     assert opponents("cnn-23k", every) == []
     assert opponents("sabour", every) == []
 

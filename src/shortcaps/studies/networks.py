@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 from shortcaps.errors import RunError
 from shortcaps.models import MODELS
-from shortcaps.reproduce.cells import Cell
+from shortcaps.reproduce.cells import OPPONENTS, Cell
 from shortcaps.reproduce.compact import opponents as opponents_of_compact
-from shortcaps.reproduce.readme import PLAIN
 from shortcaps.routing import ROUTINGS
 from shortcaps.runs.config import ModelConfig, TrainConfig
 
@@ -67,7 +66,8 @@ def opponents(network: str, measured: Sequence[str]) -> list[str]:
     """
     if is_plain(network):
         return []
-    model = network.partition("/")[0]
+    model, *more = network.split("/")
+    of_paper = OPPONENTS.get((model, "sequential" if "sequential" in more else "shortcut"))
     compact = (*opponents_of_compact(model), f"{model}-sigmoid")
-    own = [PLAIN[model]] if model in PLAIN else [name for name in compact if name in MODELS]
+    own = [of_paper] if of_paper else [name for name in compact if name in MODELS]
     return [name for name in own or measured if name in measured and is_plain(name)]
