@@ -50,6 +50,15 @@ def test_parameter_counts_are_those_of_the_paper(preset: str, shortcut: bool, ro
     assert model.summary().parameters == expected
 
 
+def test_dynamic_routing_is_attention_routing_only_where_it_starts_from_scratch() -> None:
+    images = torch.rand(2, 1, 28, 28)
+    for shortcut in (False, True):
+        dynamic = shortcaps.create_model("baseline", routing="dynamic", shortcut=shortcut).eval()
+        attention = shortcaps.create_model("baseline", routing="attention", shortcut=shortcut).eval()
+        attention.load_state_dict(dynamic.state_dict())
+        assert torch.allclose(dynamic(images), attention(images), rtol=1e-5, atol=1e-7) is not shortcut
+
+
 @EVERY_NETWORK
 def test_every_parameter_receives_a_gradient(preset: str, routing: str, shortcut: bool) -> None:
     model = shortcaps.create_model(preset, routing=routing, shortcut=shortcut)

@@ -21,7 +21,7 @@ from shortcaps.reproduce import published
 from shortcaps.reproduce.cells import PAPER_CELLS, Cell, all_cells, choose_cells
 from shortcaps.reproduce.grid import Job, Processes, plan_jobs, run_grid, run_job
 from shortcaps.reproduce.records import Record, find_record, read_records, record_of_run, write_record
-from shortcaps.reproduce.table1 import ours, sentences, write_table1
+from shortcaps.reproduce.table1 import notes, ours, sentences, write_table1
 from shortcaps.training import TrainConfig, train
 from tests.data.fakes import TEST, fake_mnist
 from tests.training.support import finish, pictures, shortcaps
@@ -306,6 +306,15 @@ def test_without_shortcut_a_network_is_compared_with_the_plain_one_of_the_neares
         "On MNIST, against cnn-68k (97.00, 1 parameters, one seed) by the same recipe and protocol, the baseline network without shortcut (1 "
         "parameters): em (one seed) is 1.00 points better, more than the noise of 0.57."
     ]
+
+
+def test_two_columns_with_one_routing_are_explained() -> None:
+    of = {
+        routing: made_up(Cell("baseline", "sequential", routing, "mnist"), 0.9) for routing in ("dynamic", "attention")
+    }
+    with_shortcut = made_up(Cell("baseline", "shortcut", "dynamic", "mnist"), 0.9)
+    assert any(note.startswith("Without shortcut: dynamic routing of two iterations") for note in notes([*of.values()]))
+    assert not any("is attention routing" in note for note in notes([of["attention"], with_shortcut]))
 
 
 def test_noise_is_that_of_the_images_and_of_the_seeds() -> None:

@@ -17,7 +17,7 @@ from shortcaps.plugins import load_plugin
 from shortcaps.reporting.figures import ACCENT, FAINT, INK, as_svg, save_figure
 from shortcaps.reporting.paired import seeds_in_words
 from shortcaps.reporting.tables import Grid, write_report
-from shortcaps.reproduce.cells import Cell
+from shortcaps.reproduce.cells import DYNAMIC_IS_ATTENTION, Cell
 from shortcaps.reproduce.pairs import Pair, pair_runs, paired_notes
 from shortcaps.reproduce.records import Record, alike
 from shortcaps.reproduce.variants import variants_of
@@ -209,7 +209,7 @@ def write_ablations(records: Sequence[Record], folder: Path) -> tuple[Path, ...]
     notes = [
         "Each variant differs from its network in one thing (attention and dynamic also in the loss that the recipe has for them); widths stay, so the parameters differ a little.",
         f"Trained for {' or '.join(map(str, epochs))} epochs by the recipe compact{_precision(records)}; losses and settings by routing are the recipe's.",
-        "Dynamic routing of two iterations from scratch is attention routing, since the scores that it adds to begin at zero: the two have the same figures.",
+        DYNAMIC_IS_ATTENTION,
         *paired_notes(records),
     ]
     written = write_report(

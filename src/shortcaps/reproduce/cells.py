@@ -23,6 +23,9 @@ OPPONENTS = {
 }
 """The plain CNN of the nearest size. Without shortcut the baseline network has 89k parameters, and the expanded one, 378k, no opponent."""
 
+DYNAMIC_IS_ATTENTION = "Dynamic routing of two iterations from scratch is attention routing, since the scores that it adds to begin at zero: the two have the same figures."
+"""A note where routing starts from scratch: in compact networks, and in the paper's without shortcut."""
+
 
 @dataclass(frozen=True)
 class Cell:

@@ -15,7 +15,7 @@ from shortcaps.reporting.intervals import student
 from shortcaps.reporting.paired import seeds_in_words
 from shortcaps.reporting.tables import Grid, write_report
 from shortcaps.reproduce import published
-from shortcaps.reproduce.cells import COMPARED, OPPONENTS, PAPER_CELLS, Cell, columns
+from shortcaps.reproduce.cells import COMPARED, DYNAMIC_IS_ATTENTION, OPPONENTS, PAPER_CELLS, Cell, columns
 from shortcaps.reproduce.pairs import pair_runs
 from shortcaps.reproduce.records import Record, alike
 from shortcaps.reproduce.shortcuts import shortcut_sentences
@@ -211,6 +211,8 @@ def notes(records: Sequence[Record]) -> list[str]:
         said.append(
             "The paper's λ (sharpness) is 0.1 for fuzzy routing, our default 1; EM as published has temperature 1, our default too."
         )
+    if {"dynamic", "attention"} <= {record.cell.routing for record in records if record.family == "sequential"}:
+        said.append(f"Without shortcut: {DYNAMIC_IS_ATTENTION[:1].lower()}{DYNAMIC_IS_ATTENTION[1:]}")
     said.append(
         "Intervals are Wilson's, 95 %, for test images as a sample; where several show one digit (affNIST) or one object (smallNORB, "
         "solids), for as many independent images as the spread between digits or objects says. Noise is half such an interval of a "
