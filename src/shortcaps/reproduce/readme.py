@@ -58,7 +58,7 @@ def _figure(found: Ours, cell: Cell, plain: Ours, folder: Path) -> str:
     if pair is not None:
         low, high = (100 * bound for bound in pair.result.interval)
         seeds = "" if pair.seeds == len(found.records) else f" ({pair.seeds} of {len(found.records)} seeds)"
-        text += f", {100 * pair.result.difference:+.2f} [{low:+.2f}, {high:+.2f}]{seeds}"
+        text += f"<br>{100 * pair.result.difference:+.2f} [{low:+.2f}, {high:+.2f}]{seeds}"
     return text
 
 
