@@ -17,6 +17,7 @@ from shortcaps.registry import Registry
 from shortcaps.schedules import SCHEDULES
 from shortcaps.settings import checked_dataclass, read_toml
 
+OPTIMIZERS = ("adam", "muon")
 PLACEMENTS = ("published", "anywhere")
 BALANCES = ("none", "weights", "sampling")
 _MERGED = ("class_weights", "schedule_settings", "loss_settings", "routing_settings")
@@ -33,6 +34,7 @@ class Recipe:
         lr: Highest learning rate.
         schedule: How the rate changes: one of `list_schedules()`.
         loss: One of `list_losses()`.
+        optimizer: `adam`, or `muon`: convolutions learn in orthogonal steps (`training.muon`), all else as before.
         averaging: Decay of the running average of weights that is validated and kept; 0 keeps the weights themselves.
         placement: `published`: training images are shifted as in the paper; `anywhere`: digits on a wide background (affNIST) are
             placed anywhere on it, as in the test. Only a translation in either case.
@@ -59,6 +61,7 @@ class Recipe:
     lr: Annotated[float, Field(gt=0)]
     schedule: str
     loss: str
+    optimizer: str = "adam"
     averaging: Annotated[float, Field(ge=0, lt=1)] = 0.0
     placement: str = "published"
     elastic: Annotated[float, Field(ge=0)] = 0.0
@@ -80,7 +83,11 @@ class Recipe:
                 raise RunError(registry.unknown(name))
         if self.augment is not None and self.augment not in AUGMENTATIONS:
             raise RunError(AUGMENTATIONS.unknown(self.augment))
-        for what, value, choices in (("placement", self.placement, PLACEMENTS), ("balance", self.balance, BALANCES)):
+        for what, value, choices in (
+            ("optimizer", self.optimizer, OPTIMIZERS),
+            ("placement", self.placement, PLACEMENTS),
+            ("balance", self.balance, BALANCES),
+        ):
             if value not in choices:
                 raise RunError(f"unknown {what} {value!r}: choose one of {', '.join(choices)}")
 

@@ -9,14 +9,15 @@ import torch
 from torch import nn
 
 from shortcaps.recipes import Recipe
+from shortcaps.training.muon import Muon
 
 
 def make_optimizer(model: nn.Module, recipe: Recipe, device: torch.device) -> torch.optim.Optimizer:
-    """Adam, or with weight decay AdamW, which leaves numbers that belong to a channel or class alone.
+    """Adam, or with weight decay AdamW, which leaves numbers that belong to a channel or class alone; or Muon, if the recipe says so.
 
     Args:
         model: The network. A module of it may have `relative_rates`, factors on the learning rate of its own parameters by their names.
-        recipe: Its rate and weight decay.
+        recipe: Its optimiser, rate and weight decay.
         device: Where the network is.
 
     Returns:
@@ -25,11 +26,30 @@ def make_optimizer(model: nn.Module, recipe: Recipe, device: torch.device) -> to
     fused = device.type in ("cpu", "cuda")
     rates = _relative_rates(model)
     parameters = list(model.parameters())
+    if recipe.optimizer == "muon":
+        return Muon(_muon_groups(model, rates, recipe.weight_decay), lr=recipe.lr, fused=fused)
     if not recipe.weight_decay:
         return torch.optim.Adam(_by_rate(parameters, rates, 0.0), lr=recipe.lr, fused=fused)
     matrices, vectors = [p for p in parameters if p.ndim > 1], [p for p in parameters if p.ndim <= 1]
     groups = _by_rate(matrices, rates, recipe.weight_decay) + _by_rate(vectors, rates, 0.0)
     return torch.optim.AdamW(groups, lr=recipe.lr, fused=fused)
+
+
+def _muon_groups(model: nn.Module, rates: dict[nn.Parameter, float], decay: float) -> list[dict[str, Any]]:
+    """Kernels of convolutions, which map all channels to all; other matrices; numbers that belong to a channel or class."""
+    convolutions = [module for module in model.modules() if isinstance(module, nn.Conv2d) and module.groups == 1]
+    # Not by `in`: comparing tensors compares their numbers.
+    kernels = {id(module.weight) for module in convolutions}
+    parts = [
+        ([p for p in model.parameters() if id(p) in kernels], decay, True),
+        ([p for p in model.parameters() if id(p) not in kernels and p.ndim > 1], decay, False),
+        ([p for p in model.parameters() if p.ndim <= 1], 0.0, False),
+    ]
+    return [
+        {**group, "orthogonal": orthogonal}
+        for parameters, decayed, orthogonal in parts
+        for group in _by_rate(parameters, rates, decayed)
+    ]
 
 
 def set_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:

@@ -1,0 +1,87 @@
+"""Muon: convolutions learn in steps that are orthogonal matrices, everything else by AdamW."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, overload
+
+import torch
+from torch import Tensor
+
+MOMENTUM = 0.95
+"""Decay of the running mean of gradients."""
+TURNS = 5
+"""Newton-Schulz iterations: enough for all singular values that matter."""
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+"""Of the iteration x → a x + b x³ + c x⁵ on singular values, which lifts small ones fast and lets large ones move about 1 (Jordan et al., 2024)."""
+LENGTH = 0.2
+"""Root mean square of a step over the rate, about that of Adam (Liu et al., 2025): so a recipe's rate means the same for both."""
+
+
+def orthogonalise(matrices: Tensor) -> Tensor:
+    """About U Vᵀ of matrices U S Vᵀ: every direction in which they point at all gets a length of 0.7 to 1.2.
+
+    Args:
+        matrices: (…, rows, cols).
+
+    Returns:
+        (…, rows, cols); zero where a matrix is zero.
+    """
+    # The products below are squares of the shorter side.
+    if matrices.shape[-2] > matrices.shape[-1]:
+        return orthogonalise(matrices.mT).mT
+    a, b, c = COEFFICIENTS
+    # By their largest entry first, since squares of small numbers are zero.
+    largest = matrices.abs().amax((-2, -1), keepdim=True)
+    found = matrices / largest.clamp_min(torch.finfo(matrices.dtype).tiny)
+    found = found / torch.linalg.matrix_norm(found, keepdim=True).clamp_min(1)
+    for _ in range(TURNS):
+        squares = found @ found.mT
+        found = a * found + (b * squares + c * squares @ squares) @ found
+    return found
+
+
+class Muon(torch.optim.AdamW):
+    """AdamW, but for groups with `orthogonal=True`, whose weights (outputs, …) are read as matrices (outputs, inputs).
+
+    A gradient of a convolution has few large singular values, in whose directions Adam moves a weight; here all directions are moved alike.
+
+    Args:
+        groups: Groups of parameters, each with `orthogonal`.
+        lr: Learning rate.
+        fused: Whether AdamW's own part is computed by one operator.
+    """
+
+    def __init__(self, groups: list[dict[str, Any]], lr: float, *, fused: bool) -> None:
+        super().__init__(groups, lr=lr, fused=fused)
+
+    @overload
+    def step(self, closure: None = None) -> None: ...
+
+    @overload
+    def step(self, closure: Callable[[], float]) -> float: ...
+
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+        """Update all weights once."""
+        groups = self.param_groups
+        self.param_groups = [group for group in groups if not group["orthogonal"]]
+        try:
+            loss = super().step(closure)
+        finally:
+            self.param_groups = groups
+        for group in groups:
+            if group["orthogonal"]:
+                self._take_orthogonal_step(group)
+        return loss
+
+    @torch.no_grad()
+    def _take_orthogonal_step(self, group: dict[str, Any]) -> None:
+        for weight in group["params"]:
+            if weight.grad is None:
+                continue
+            if not self.state[weight]:
+                self.state[weight]["momentum"] = torch.zeros_like(weight)
+            mean = self.state[weight]["momentum"].lerp_(weight.grad, 1 - MOMENTUM)
+            ahead = weight.grad.lerp(mean, MOMENTUM).flatten(1)
+            step = orthogonalise(ahead).mul_(LENGTH * max(ahead.shape) ** 0.5)
+            weight.mul_(1 - group["lr"] * group["weight_decay"]).add_(step.view(weight.shape), alpha=-group["lr"])
