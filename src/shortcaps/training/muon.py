@@ -79,9 +79,12 @@ class Muon(torch.optim.AdamW):
         for weight in group["params"]:
             if weight.grad is None:
                 continue
-            if not self.state[weight]:
-                self.state[weight]["momentum"] = torch.zeros_like(weight)
-            mean = self.state[weight]["momentum"].lerp_(weight.grad, 1 - MOMENTUM)
+            state = self.state[weight]
+            if not state:
+                # AdamW wants to find a number of steps with every weight when it is restored.
+                state |= {"step": torch.zeros(()), "momentum": torch.zeros_like(weight)}
+            state["step"] += 1
+            mean = state["momentum"].lerp_(weight.grad, 1 - MOMENTUM)
             ahead = weight.grad.lerp(mean, MOMENTUM).flatten(1)
             step = orthogonalise(ahead).mul_(LENGTH * max(ahead.shape) ** 0.5)
             weight.mul_(1 - group["lr"] * group["weight_decay"]).add_(step.view(weight.shape), alpha=-group["lr"])
