@@ -29,7 +29,7 @@ from shortcaps.training.loop import Trainer
 from shortcaps.training.optimizer import make_optimizer, set_rate
 from shortcaps.training.plots import curves
 from shortcaps.training.seeds import derive
-from shortcaps.training.setup import load_split, make_network, network_settings, smaller_network
+from shortcaps.training.setup import faster_precision, load_split, make_network, network_settings, smaller_network
 from tests.training.support import EVERY_EPOCH_IS_SAVED, finish, pictures, settings_file, shortcaps
 
 SMALL = {"capsule_channels": (2, 3, 2), "backbone_settings": {"width": 4}}
@@ -427,3 +427,20 @@ def test_a_network_that_grows_with_its_images_is_advised_against_for_large_ones(
     model = package.create_model(name, image_size=side, channels=3)
     advice = smaller_network(model, 300)
     assert (advice is None) if said is None else (said in str(advice) and "--model compact-23k" in str(advice))
+
+
+@pytest.mark.parametrize(
+    ("precision", "device", "processor", "is_advised"),
+    [
+        ("bf16-mixed", "cpu", "AVX2", True),
+        ("bf16-mixed", "cpu", "AVX512", False),
+        ("bf16-mixed", "cuda", "AVX2", False),
+        ("32-true", "cpu", "AVX2", False),
+    ],
+)
+def test_bfloat16_is_advised_against_where_the_processor_emulates_it(
+    monkeypatch: pytest.MonkeyPatch, precision: str, device: str, processor: str, is_advised: bool
+) -> None:
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: processor)
+    advice = faster_precision(precision, torch.device(device))
+    assert (advice is not None and "--precision 32-true" in advice) == is_advised

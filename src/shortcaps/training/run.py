@@ -20,7 +20,7 @@ from shortcaps.training.display import Display
 from shortcaps.training.loggers import automatic_loggers
 from shortcaps.training.loop import Trainer
 from shortcaps.training.report import write_report
-from shortcaps.training.setup import make_fabric, smaller_network
+from shortcaps.training.setup import faster_precision, make_fabric, smaller_network
 from shortcaps.training.start import Start
 
 
@@ -116,8 +116,12 @@ def train(
 def begin(trainer: Trainer) -> None:
     """Write what a new run consists of before its first step; config.json last, as it makes the directory a run."""
     origin = trainer.manifest.origin
-    if advice := smaller_network(trainer.state.model, len(trainer.data)):
-        trainer.display.say(advice)
+    advice = (
+        smaller_network(trainer.state.model, len(trainer.data)),
+        faster_precision(trainer.config.run.precision, trainer.fabric.device),
+    )
+    for line in filter(None, advice):
+        trainer.display.say(line)
     if trainer.fabric.is_global_zero:
         write_sample(trainer.run, trainer.data)
     if origin is not None:

@@ -255,6 +255,19 @@ def smaller_network(model: Network, images: int) -> str | None:
     )
 
 
+def faster_precision(precision: str, device: torch.device) -> str | None:
+    """Advice to compute in single precision, where the processor has no instructions for bfloat16 and emulates them.
+
+    Args:
+        precision: One of `PRECISIONS`.
+        device: What the network is trained on.
+    """
+    # Other processors than these say "DEFAULT" or a name of their own, and may well have them.
+    if precision != "bf16-mixed" or device.type != "cpu" or torch.backends.cpu.get_cpu_capability() != "AVX2":
+        return None
+    return "this processor has no instructions for bfloat16 and may take ten times as long with it: --precision 32-true"
+
+
 def make_manifest(
     config: TrainConfig,
     recipe: Recipe,
