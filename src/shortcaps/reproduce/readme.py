@@ -68,12 +68,12 @@ def compact_lines(comparisons: Sequence[Comparison]) -> list[str]:
     Args:
         comparisons: What `compact.compare` found.
     """
-    rows: Grid = [["", "capsules", "opponent", "", "difference in points, 95 % interval", "verdict"]]
+    rows: Grid = [["", "capsules", "opponent", "", "difference in points, 95 % interval", "seeds", "verdict"]]
     for c in comparisons:
         low, high = (100 * bound for bound in c.difference_interval)
         difference = f"{100 * c.difference:+.2f} [{low:+.2f}, {high:+.2f}]"
         row = [DATASETS[c.dataset].label, f"{c.network} {c.accuracy:.2%}", c.twin, f"{c.twin_accuracy:.2%}"]
-        rows.append([*row, difference, c.verdict])
+        rows.append([*row, difference, str(c.seeds), c.verdict])
     return markdown_table(rows)
 
 
