@@ -26,30 +26,26 @@ def make_optimizer(model: nn.Module, recipe: Recipe, device: torch.device) -> to
     fused = device.type in ("cpu", "cuda")
     rates = _relative_rates(model)
     parameters = list(model.parameters())
-    if recipe.optimizer == "muon":
-        return Muon(_muon_groups(model, rates, recipe.weight_decay), lr=recipe.lr, fused=fused)
-    if not recipe.weight_decay:
+    by_muon = recipe.optimizer == "muon"
+    if not by_muon and not recipe.weight_decay:
         return torch.optim.Adam(_by_rate(parameters, rates, 0.0), lr=recipe.lr, fused=fused)
-    matrices, vectors = [p for p in parameters if p.ndim > 1], [p for p in parameters if p.ndim <= 1]
-    groups = _by_rate(matrices, rates, recipe.weight_decay) + _by_rate(vectors, rates, 0.0)
-    return torch.optim.AdamW(groups, lr=recipe.lr, fused=fused)
-
-
-def _muon_groups(model: nn.Module, rates: dict[nn.Parameter, float], decay: float) -> list[dict[str, Any]]:
-    """Kernels of convolutions, which map all channels to all; other matrices; numbers that belong to a channel or class."""
-    convolutions = [module for module in model.modules() if isinstance(module, nn.Conv2d) and module.groups == 1]
-    # Not by `in`: comparing tensors compares their numbers.
-    kernels = {id(module.weight) for module in convolutions}
+    kernels = _kernels(model) if by_muon else set[torch.Tensor]()
     parts = [
-        ([p for p in model.parameters() if id(p) in kernels], decay, True),
-        ([p for p in model.parameters() if id(p) not in kernels and p.ndim > 1], decay, False),
-        ([p for p in model.parameters() if p.ndim <= 1], 0.0, False),
+        ([p for p in parameters if p in kernels], recipe.weight_decay, True),
+        ([p for p in parameters if p not in kernels and p.ndim > 1], recipe.weight_decay, False),
+        ([p for p in parameters if p.ndim <= 1], 0.0, False),
     ]
-    return [
+    groups = [
         {**group, "orthogonal": orthogonal}
-        for parameters, decayed, orthogonal in parts
-        for group in _by_rate(parameters, rates, decayed)
+        for part, decay, orthogonal in parts
+        for group in _by_rate(part, rates, decay)
     ]
+    return (Muon if by_muon else torch.optim.AdamW)(groups, lr=recipe.lr, fused=fused)
+
+
+def _kernels(model: nn.Module) -> set[torch.Tensor]:
+    """Weights of convolutions that map all channels to all, and so are matrices."""
+    return {module.weight for module in model.modules() if isinstance(module, nn.Conv2d) and module.groups == 1}
 
 
 def set_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
