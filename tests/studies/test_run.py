@@ -135,7 +135,7 @@ def test_a_lost_measurement_is_made_again_from_the_run_and_is_the_same(copy: Pla
 def test_runs_of_other_commands_are_used_whatever_their_recipe_is_called(copy: Places, tmp_path: Path) -> None:
     (wanted,) = wanted_runs(affine(), ["cnn-23k"], 1, copy.runs)
     run = tmp_path / "table1" / "some-run"
-    recipe = shutil.copy(FOLDER / "compact.toml", tmp_path / "mine.toml")
+    recipe = shutil.copy(FOLDER / "compact-adam.toml", tmp_path / "mine.toml")
     train(wanted.job.config.changed(recipe=str(recipe)), run)
     shelf = Shelf([tmp_path / "table1"])
     assert shelf.find(wanted.job.config) == run

@@ -135,7 +135,7 @@ MISTAKES = {
     "unknown network": (["--model", "big"], "unknown network 'big': choose one of baseline"),
     "unknown recipe": (
         ["--recipe", "slow"],
-        "unknown recipe 'slow': choose one of compact, fast, paper, or give the path",
+        "unknown recipe 'slow': choose one of compact, compact-adam, fast, paper, or give the path",
     ),
     "negative lr": (["--lr", "-1"], "lr -1.0 should be greater than 0"),
     "too many devices": (["--devices", "999"], "devices 999 is too large: this machine has"),

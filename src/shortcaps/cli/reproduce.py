@@ -141,6 +141,7 @@ def compact_command(
 
 Every variant differs from the network in one thing. A cell is called NETWORK/DATASET or NETWORK/ROUTING/DATASET. Every finished cell leaves a
 record and its answers to the test images; table, plot and report are written from these alone. Repeat the command to continue.
+All are trained by the recipe compact-adam unless --recipe names another.
 
 Examples:
 
@@ -151,7 +152,7 @@ Examples:
     shortcaps reproduce ablations --report-only
 """,
 )
-@takes_settings(("protocol", "epochs", "max_images", "precision"))
+@takes_settings(("recipe", "protocol", "epochs", "max_images", "precision"))
 def ablations_command(
     cells: Annotated[str | None, typer.Option(help="Names or patterns, separated by commas. [default: all]")] = None,
     seeds: Seeds = 3,
@@ -169,7 +170,7 @@ def ablations_command(
     from shortcaps.reproduce.grid import plan_jobs
 
     chosen = ablation_cells() if cells is None else choose_cells(cells, ablation_cells())
-    jobs = [] if report_only else plan_jobs(chosen, runs, seeds=seeds, **settings)
+    jobs = [] if report_only else plan_jobs(chosen, runs, seeds=seeds, **{"recipe": "compact-adam", **settings})
     _run_and_report(jobs, out, devices, write_ablations, as_json)
 
 

@@ -208,7 +208,7 @@ def write_ablations(records: Sequence[Record], folder: Path) -> tuple[Path, ...]
     epochs = sorted({record.epochs for record in records})
     notes = [
         "Each variant differs from its network in one thing (attention and dynamic also in the loss that the recipe has for them); widths stay, so the parameters differ a little.",
-        f"Trained for {' or '.join(map(str, epochs))} epochs by the recipe compact{_precision(records)}; losses and settings by routing are the recipe's.",
+        f"Trained for {' or '.join(map(str, epochs))} epochs by Adam, at the rates of the recipe compact-adam{_precision(records)}; losses and settings by routing are the recipe's.",
         DYNAMIC_IS_ATTENTION,
         *paired_notes(records),
     ]

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 STANDARD_NETWORKS = ("baseline/fuzzy", "baseline/attention", "compact-23k", "compact-23k-plain", "cnn-23k")
 SIGMOID_TWIN = "compact-23k-sigmoid"
 """Where a claim is about outputs that do not compete for a softmax: a plain network that has such outputs too."""
-RECIPE = "compact"
-"""The same recipe for all networks, also for those that have another of their own."""
+RECIPE = "compact-adam"
+"""The same recipe for all networks, also for those that have another of their own; the one that the stored measurements were made by."""
 
 
 @dataclass(frozen=True)
