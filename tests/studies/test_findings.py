@@ -140,6 +140,17 @@ def test_what_a_recipe_sets_by_network_makes_it_no_other_recipe() -> None:
     assert found.same_recipe
 
 
+def test_a_setting_that_recipes_did_not_have_yet_had_its_default() -> None:
+    ours, theirs = (measurement(name, 0, {"right": answers(0.9)}) for name in ("compact-23k", "cnn-23k"))
+    for theirs.record["run"]["conditions"], alike in (
+        ({"epochs": 12}, True),
+        ({"epochs": 12, "optimizer": "muon"}, False),
+    ):
+        ours.record["run"]["conditions"] = {"epochs": 12, "optimizer": "adam"}
+        (found,) = compare(study(), [ours, theirs])
+        assert found.same_recipe == alike
+
+
 @pytest.mark.parametrize(
     "changes",
     [

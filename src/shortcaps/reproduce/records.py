@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,12 @@ def shared_settings(recipe: Recipe) -> dict[str, Any]:
 def settings_by_network(recipe: Recipe) -> dict[str, Any]:
     """The rest, which must be equal in two runs of one network."""
     return {name: value for name, value in asdict(recipe).items() if name in SETTINGS_BY_NETWORK}
+
+
+def completed(conditions: Mapping[str, Any]) -> dict[str, Any]:
+    """Stored `shared_settings`, with the defaults of settings that recipes did not have yet when these were stored."""
+    optional = (f for f in fields(Recipe) if f.default is not MISSING and f.name not in SETTINGS_BY_NETWORK)
+    return {**{f.name: f.default for f in optional}, **conditions}
 
 
 def still_counts(dataset: str) -> bool:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from shortcaps.errors import RunError
 from shortcaps.reporting.paired import Answers, PairedDifference, paired_difference, relation, seeds_in_words
-from shortcaps.reproduce.records import SETTINGS_BY_NETWORK
+from shortcaps.reproduce.records import SETTINGS_BY_NETWORK, completed
 from shortcaps.studies.measured import Measurement
 from shortcaps.studies.networks import opponents
 from shortcaps.studies.study import Claim, Study
@@ -158,7 +158,7 @@ def _compare(
 def _conditions(measurement: Measurement) -> dict[str, Any]:
     """What must be equal for two networks to have been trained alike; older records also hold what a recipe may set by network."""
     run = measurement.record["run"]
-    shared = {name: value for name, value in run["conditions"].items() if name not in SETTINGS_BY_NETWORK}
+    shared = {name: value for name, value in completed(run["conditions"]).items() if name not in SETTINGS_BY_NETWORK}
     data = {name: run.get(name) for name in ("dataset", "protocol", "max_images")}
     return {**shared, **data, "precision": run.get("precision", "32-true"), "by_hand": run.get("by_hand", {})}
 

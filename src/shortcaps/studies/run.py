@@ -12,7 +12,7 @@ from shortcaps.environment import describe_environment
 from shortcaps.errors import RunError
 from shortcaps.files import remove_leftovers, sha256_of
 from shortcaps.reproduce.grid import Launch
-from shortcaps.reproduce.records import settings_by_network, shared_settings
+from shortcaps.reproduce.records import completed, settings_by_network, shared_settings
 from shortcaps.runs.directory import RunDirectory
 from shortcaps.studies.measured import file_name, read_measurement, write_measurement
 from shortcaps.studies.report import write_study
@@ -121,7 +121,7 @@ def is_measured(entry: Wanted, folder: Path) -> bool:
     if not file.is_file():
         return False
     run, recipe = read_measurement(file).record["run"], entry.job.config.make_recipe()
-    before = {**run["conditions"], **run.get("by_network", {})}
+    before = {**completed(run["conditions"]), **run.get("by_network", {})}
     shared = shared_settings(recipe)
     # Older records do not hold all that a recipe sets by network.
     own = {name: value for name, value in settings_by_network(recipe).items() if name in before}
