@@ -21,6 +21,8 @@ from shortcaps.environment import describe_environment
 from shortcaps.files import write_json
 from shortcaps.losses import log_probability_loss
 from shortcaps.models import Network, create_model
+from shortcaps.recipes import RECIPES
+from shortcaps.training.optimizer import make_optimizer
 
 CASES = (
     ("compact-23k", 1, 28),
@@ -30,6 +32,8 @@ CASES = (
     ("compact-160k", 3, 32),
 )
 BATCH, CLASSES = 128, 10
+RECIPE = RECIPES["compact"].recipe.changed({"lr": 1e-4})
+"""Whose optimiser a step takes."""
 
 
 def train_step(model: Network, optimizer: torch.optim.Optimizer, images: torch.Tensor, labels: torch.Tensor) -> None:
@@ -49,7 +53,7 @@ def measure(name: str, channels: int, side: int, rounds: int) -> dict[str, Any]:
     for network in (name, f"{name}-plain"):
         torch.manual_seed(0)
         model = create_model(network, image_size=side, channels=channels, classes=CLASSES).train()
-        optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, fused=True)
+        optimizer = make_optimizer(model, RECIPE, torch.device("cpu"))
         batch = torch.rand(BATCH, channels, side, side), torch.randint(CLASSES, (BATCH,))
         steps[network] = functools.partial(train_step, model, optimizer, *batch)
         asked = create_model(network, image_size=side, channels=channels, classes=CLASSES).eval()
@@ -73,7 +77,15 @@ def main() -> None:
         results.append(measure(name, channels, side, arguments.rounds))
         print(json.dumps({k: round(v, 3) if isinstance(v, float) else v for k, v in results[-1].items()}), flush=True)
     if arguments.json:
-        write_json(arguments.json, {"machine": describe_environment(), "rounds": arguments.rounds, "results": results})
+        write_json(
+            arguments.json,
+            {
+                "machine": describe_environment(),
+                "rounds": arguments.rounds,
+                "optimizer": RECIPE.optimizer,
+                "results": results,
+            },
+        )
 
 
 if __name__ == "__main__":
