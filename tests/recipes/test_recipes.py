@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,6 +56,19 @@ def test_a_routing_or_network_gets_what_the_recipe_has_for_it_unless_somebody_as
     assert [
         recipe_for(model=name, routing="attention", recipe="compact").lr for name in ("compact-23k", "baseline")
     ] == [2e-2, 8e-3]
+
+
+@pytest.mark.parametrize("data", ["mnist", "affnist", "fashion-mnist", "cifar10", "photos"])
+@pytest.mark.parametrize("network", [("compact-23k", "fuzzy"), ("baseline", "attention"), ("cnn-23k", None)])
+def test_compact_adam_is_compact_but_for_the_optimizer_and_how_long(data: str, network: tuple[str, str | None]) -> None:
+    model, routing = network
+    by_muon, by_adam = (
+        dataclasses.asdict(RECIPES[name].resolve(data=data, model=model, routing=routing))
+        for name in ("compact", "compact-adam")
+    )
+    assert (by_muon["optimizer"], by_adam["optimizer"]) == ("muon", "adam")
+    differing = {name for name, value in by_muon.items() if value != by_adam[name]}
+    assert differing <= {"optimizer", "epochs", "weight_decay"}
 
 
 def test_entries_add_to_tables_and_replace_all_else(tmp_path: Path) -> None:
