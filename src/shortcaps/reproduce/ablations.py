@@ -206,9 +206,11 @@ def write_ablations(records: Sequence[Record], folder: Path) -> tuple[Path, ...]
     figure = draw_ablations(ablations)
     save_figure(figure, folder / "report.png")
     epochs = sorted({record.epochs for record in records})
+    # With the optimizer, as a recipe may have had another one when the records were made.
+    recipes = sorted({f"{record.recipe} (optimizer {record.manifest.recipe.optimizer})" for record in records})
     notes = [
         "Each variant differs from its network in one thing (attention and dynamic also in the loss that the recipe has for them); widths stay, so the parameters differ a little.",
-        f"Trained for {' or '.join(map(str, epochs))} epochs by Adam, at the rates of the recipe compact-adam{_precision(records)}; losses and settings by routing are the recipe's.",
+        f"Trained for {' or '.join(map(str, epochs))} epochs by the recipe {' and '.join(recipes)}{_precision(records)}; losses and settings by routing are the recipe's.",
         DYNAMIC_IS_ATTENTION,
         *paired_notes(records),
     ]
