@@ -11,7 +11,7 @@ from torch import Tensor
 
 from shortcaps import routing as routings
 from shortcaps.kernels import library
-from shortcaps.routing import Capsules, Routing, Votes
+from shortcaps.routing import Capsules, Readout, Routing, Votes
 from shortcaps.routing.paths import make_votes
 
 ROUTINGS: list[Routing] = [kind() for kind in routings.ROUTINGS.values()]
@@ -29,13 +29,14 @@ def routing_name(routing: object) -> str:
 
 @dataclass(frozen=True)
 class FactoredProblem:
-    """Poses (batch, groups, members, rows, cols), transforms (groups, outputs, rows, rows) and a way to begin."""
+    """Poses (batch, groups, members, rows, cols), transforms (groups, outputs, rows, rows), a way to begin and perhaps a readout."""
 
     poses: Tensor
     transforms: Tensor
     start: Tensor | None
     activations: Tensor | None
     thresholds: dict[str, Tensor]
+    readout: Readout | None = None
 
     def votes(self, path: str) -> Votes:
         path, _, threads = path.partition(", ")
@@ -49,6 +50,7 @@ class FactoredProblem:
             activations=self.activations,
             thresholds=self.thresholds,
             keep_coefficients=keep_coefficients,
+            readout=self.readout,
         )
 
     def tensors(self) -> dict[str, Tensor]:
@@ -57,6 +59,8 @@ class FactoredProblem:
             named["start"] = self.start
         if self.activations is not None:
             named["activations"] = self.activations
+        if self.readout is not None:
+            named |= {"readout": self.readout.weight, "readout_bias": self.readout.bias}
         return named
 
     def map(self, change: Callable[[Tensor], Tensor]) -> FactoredProblem:
@@ -67,6 +71,7 @@ class FactoredProblem:
             start=None if self.start is None else change(self.start),
             activations=None if self.activations is None else change(self.activations),
             thresholds={name: change(value) for name, value in self.thresholds.items()},
+            readout=None if self.readout is None else Readout(*map(change, self.readout)),
         )
 
     def requiring_grad(self) -> FactoredProblem:
@@ -102,6 +107,7 @@ def factored_problem(
     seed: int = 0,
     dtype: torch.dtype = torch.float64,
     scale: float = 1.0,
+    readout: bool = False,
 ) -> FactoredProblem:
     generator = torch.Generator().manual_seed(seed)
 
@@ -114,4 +120,5 @@ def factored_problem(
         start=scale * normal(batch, outputs, rows, cols) if shortcut else None,
         activations=None if shortcut else torch.sigmoid(normal(batch, groups * members)),
         thresholds={name: normal(outputs) * 0.5 for name in routing.thresholds(activates=True)},
+        readout=Readout(normal(outputs, rows, cols), normal(outputs)) if readout else None,
     )

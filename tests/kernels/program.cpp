@@ -80,11 +80,13 @@ struct Shape {
 };
 
 template <class Real>
-static void check_routing(int64_t kind, const Shape &s, bool from_start, bool given_activations, double softness, int threads) {
+static void check_routing(
+    int64_t kind, const Shape &s, bool from_start, bool given_activations, bool reads, double softness, int threads) {
     const int64_t inputs = s.groups * s.members, size = s.rows * s.cols;
     auto poses = random_numbers<Real>(s.batch * inputs * size), transforms = random_numbers<Real>(s.groups * s.outputs * s.rows * s.rows);
     auto start = random_numbers<Real>(s.batch * s.outputs * size), activations = random_numbers<Real>(s.batch * inputs, 0.2, 1);
     auto beta = random_numbers<Real>(s.outputs), beta_use = random_numbers<Real>(s.outputs);
+    auto readout = random_numbers<Real>(s.outputs * size), readout_bias = random_numbers<Real>(s.outputs);
     std::vector<Real> pose(s.batch * s.outputs * size), activation(s.batch * s.outputs);
 
     RoutingProblem p{};
@@ -96,6 +98,7 @@ static void check_routing(int64_t kind, const Shape &s, bool from_start, bool gi
     p.poses = poses.data(), p.transforms = transforms.data(), p.beta = beta.data(), p.beta_use = beta_use.data();
     if (from_start) p.start = start.data();
     if (given_activations) p.activations = activations.data();
+    if (reads) p.readout = readout.data(), p.readout_bias = readout_bias.data();
     p.pose = pose.data(), p.activation = activation.data();
 
     const auto by_pose = random_numbers<Real>(pose.size()), by_activation = random_numbers<Real>(activation.size());
@@ -118,6 +121,8 @@ static void check_routing(int64_t kind, const Shape &s, bool from_start, bool gi
     if (from_start) p.start_grad = start_grad.data();
     if (given_activations) p.activations_grad = activations_grad.data();
     p.beta_grad = beta_grad.data(), p.beta_use_grad = beta_use_grad.data();
+    std::vector<Real> readout_grad(readout.size()), readout_bias_grad(readout_bias.size());
+    if (reads) p.readout_grad = readout_grad.data(), p.readout_bias_grad = readout_bias_grad.data();
     solved(shortcaps_route_backward(&p));
     p.keep_state = 0;
 
@@ -128,6 +133,8 @@ static void check_routing(int64_t kind, const Shape &s, bool from_start, bool gi
     // A kind that does not use them has gradients of zero.
     check_gradient(beta, beta_grad, loss, "gradient of beta");
     check_gradient(beta_use, beta_use_grad, loss, "gradient of beta_use");
+    if (reads) check_gradient(readout, readout_grad, loss, "gradient of the readout");
+    if (reads) check_gradient(readout_bias, readout_bias_grad, loss, "gradient of the readout's bias");
     std::free(state);
 }
 
@@ -219,7 +226,8 @@ static void check_all(int threads) {
     for (const Shape &shape : shapes)
         for (int64_t kind = 0; kind < ROUTING_KINDS; ++kind)
             for (int options = 0; options < 4; ++options)
-                for (double softness : {2.0, 1.6}) check_routing<Real>(kind, shape, options & 1, options & 2, softness, threads);
+                for (double softness : {2.0, 1.6})
+                    check_routing<Real>(kind, shape, options & 1, options & 2, softness == 2, softness, threads);
     for (int64_t batch : {1, 3, 8, 19})
         for (int options = 0; options < 4; ++options)
             check_local<Real>(batch, options == 3 ? 3 : 4, 4 + batch % 3, 1 + options % 2, options & 1, options & 2, threads);

@@ -20,14 +20,16 @@ Arguments = dict[str, Any]
 
 
 def route(batch: int = 3) -> Arguments:
-    problem = factored_problem(EM(), shortcut=True, batch=batch, rows=4, cols=4, dtype=torch.float32)
+    problem = factored_problem(EM(), shortcut=True, batch=batch, rows=4, cols=4, dtype=torch.float32, readout=True)
     activations = torch.rand(batch, problem.poses.shape[1] * problem.poses.shape[2])
     beta_use, beta = problem.thresholds.values()
     tensors = {"poses": problem.poses, "transforms": problem.transforms, "start": problem.start}
     assert EM.native is not None
     numbers = {"kind": EM.native.kind, "iterations": 2, "activate": True, "keep_state": True}
     settings = {"softness": 1.0, "sharpness": 1.0, "floor": 0.1}
-    return {**tensors, "activations": activations, "beta": beta, "beta_use": beta_use, **numbers, **settings}
+    assert problem.readout is not None
+    read = {"readout": problem.readout.weight, "readout_bias": problem.readout.bias}
+    return {**tensors, "activations": activations, "beta": beta, "beta_use": beta_use, **numbers, **settings, **read}
 
 
 def route_backward(batch: int = 3) -> Arguments:
@@ -220,6 +222,13 @@ def test_an_unknown_kind_is_refused(operator: str, kind: int, refused: Callable[
 def test_a_routing_needs_an_iteration(operator: str, iterations: int, refused: Callable[..., None]) -> None:
     message = rf"^iterations is {iterations}: it must be at least 1"
     refused(operator, {**OPERATORS[operator](), "iterations": iterations}, ValueError, message)
+
+
+@pytest.mark.parametrize("operator", ["route", "route_backward"])
+def test_a_readout_is_whole_and_of_activations(operator: str, refused: Callable[..., None]) -> None:
+    arguments = OPERATORS[operator]()
+    refused(operator, {**arguments, "readout": None}, ValueError, "^readout and readout_bias belong together")
+    refused(operator, {**arguments, "activate": False}, ValueError, "^a readout is of activations")
 
 
 @pytest.mark.parametrize("operator", ["pre_vote", "pre_vote_backward"])

@@ -10,6 +10,8 @@ import torch
 
 import shortcaps
 from shortcaps import CapsuleHead, Fuzzy
+from shortcaps.routing import Readout
+from shortcaps.routing.paths import make_votes
 from tests.oracles import routings as oracle
 from tests.problems import FUSED, ROUTINGS, routing_name
 
@@ -139,12 +141,27 @@ def test_a_joint_readout_adds_what_the_pose_says_to_the_logit() -> None:
 
 
 def test_a_joint_readout_keeps_the_gradient_of_tiny_activations() -> None:
-    made = head(readout="joint").float()
+    readout = Readout(torch.zeros(4, 2, 2), torch.zeros(4))
     activation = torch.tensor([[1e-30, 1e-9, 0.5, 1.0]], requires_grad=True)
-    made._read_out(activation, torch.zeros(1, 4, 2, 2)).log().sum().backward()
+    readout.of(activation, torch.zeros(1, 4, 2, 2)).log().sum().backward()
     assert activation.grad is not None
     assert torch.isfinite(activation.grad).all()
     assert (activation.grad[0, :3] > 0).all()
+
+
+def test_a_joint_readout_of_half_precision_weights_is_read_in_full_precision() -> None:
+    made = head(readout="joint")
+    features = torch.rand(2, 6, 3, 3, dtype=torch.float64)
+    expected = made(features)
+    assert_close = torch.testing.assert_close
+    assert_close(made.bfloat16()(features.bfloat16()), expected.float(), rtol=0.1, atol=0.05)
+
+
+@pytest.mark.parametrize("shapes", [((4, 2, 3), (4,)), ((4, 2, 2), (3,))], ids=["weight", "bias"])
+def test_a_readout_of_other_shapes_is_refused(shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+    readout = Readout(*(torch.zeros(shape) for shape in shapes))
+    with pytest.raises(ValueError, match=r"^a readout has shapes .*: these votes need \(4, 2, 2\) and \(4,\)$"):
+        Fuzzy()(make_votes(torch.rand(1, 3, 5, 2, 2), torch.rand(3, 4, 2, 2)), readout=readout)
 
 
 def test_dropout_drops_in_training_only() -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from shortcaps.routing import EM, Dynamic, Fuzzy, Routing, squash
+from shortcaps.routing import EM, Dynamic, Fuzzy, Readout, Routing, squash
 from tests.problems import PATHS, PATHS_AND_THREADS, ROUTINGS, FactoredProblem, factored_problem, routing_name
 
 SETTINGS = pytest.mark.parametrize("shortcut", [True, False], ids=["shortcut", "sequential"])
@@ -28,8 +28,8 @@ SETTINGS = pytest.mark.parametrize("shortcut", [True, False], ids=["shortcut", "
 )
 @SETTINGS
 def test_gradcheck(routing: Routing, shortcut: bool, path: str) -> None:
-    problem = factored_problem(routing, shortcut=shortcut, groups=2, members=2, outputs=3, rows=2, cols=3)
-    problem = problem.requiring_grad()
+    shape = {"groups": 2, "members": 2, "outputs": 3, "rows": 2, "cols": 3}
+    problem = factored_problem(routing, shortcut=shortcut, **shape, readout=shortcut).requiring_grad()
     names, tensors = zip(*problem.tensors().items(), strict=True)
 
     def solve(*arguments: Tensor) -> tuple[Tensor, ...]:
@@ -40,6 +40,7 @@ def test_gradcheck(routing: Routing, shortcut: bool, path: str) -> None:
             given.get("start"),
             given.get("activations"),
             {name: given[name] for name in problem.thresholds},
+            Readout(given["readout"], given["readout_bias"]) if problem.readout else None,
         ).solve(routing, path)
         assert capsules.activation is not None
         return capsules.pose, capsules.activation

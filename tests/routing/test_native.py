@@ -24,7 +24,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     run_route = fused.run_route
 
     def counted(*arguments):
-        kinds.append(arguments[6])
+        kinds.append(arguments[8])
         return run_route(*arguments)
 
     monkeypatch.setattr(fused, "run_route", counted)

@@ -38,6 +38,7 @@ def assert_close_relative(
 @pytest.mark.parametrize("routing", ROUTINGS, ids=routing_name)
 @given(
     shortcut=st.booleans(),
+    readout=st.booleans(),
     groups=st.integers(1, 20),
     members=st.integers(1, 9),
     outputs=st.integers(1, 12),
@@ -102,7 +103,8 @@ def test_factored_votes_are_never_built_forward_or_backward(routing: Routing, sh
 @pytest.mark.parametrize("shortcut", [True, False], ids=["shortcut", "sequential"])
 @pytest.mark.parametrize("batch", [1, 7, 64, 131])
 def test_fused_results_do_not_depend_on_the_number_of_threads(routing: Routing, shortcut: bool, batch: int) -> None:
-    problem = factored_problem(routing, shortcut=shortcut, batch=batch, rows=4, cols=4, outputs=5, dtype=torch.float32)
+    shape = {"batch": batch, "rows": 4, "cols": 4, "outputs": 5}
+    problem = factored_problem(routing, shortcut=shortcut, **shape, dtype=torch.float32, readout=True)
     results = []
     for path in ("fused", "fused, three threads"):
         capsules = problem.solve(routing, path)
@@ -154,12 +156,14 @@ def test_fused_routing_reads_poses_in_any_memory_order(routing: Routing) -> None
 @NATIVE
 @pytest.mark.parametrize("routing", NATIVE_ROUTINGS, ids=routing_name)
 def test_the_fused_operator_is_registered_properly(routing: Routing) -> None:
-    problem = factored_problem(routing, shortcut=True, batch=3).requiring_grad()
-    assert routing.native is not None
+    problem = factored_problem(routing, shortcut=True, batch=3, readout=True).requiring_grad()
+    assert routing.native is not None and problem.readout is not None
     thresholds = routing.native.thresholds(problem.thresholds)
     arguments = (problem.poses, problem.transforms, problem.start, None, *thresholds, routing.native.kind, 2, True)
     for keeps_state in (True, False):
-        torch.library.opcheck(torch.ops.shortcaps.route.default, (*arguments, keeps_state, 2.0, 1.0, 0.1))
+        for readout in (problem.readout, ()):
+            given = (*arguments, keeps_state, 2.0, 1.0, 0.1, *readout)
+            torch.library.opcheck(torch.ops.shortcaps.route.default, given)
 
 
 @NATIVE

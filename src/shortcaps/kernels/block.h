@@ -106,6 +106,30 @@ class Block {
         if (probability) store_by_sample(activation, outputs, probability);
     }
 
+    // An activation with what the pose says added to its logit, as in `Readout` (base.py).
+    void read_out() {
+        for (int64_t m = 0; m < outputs; ++m) activation[m] = sigmoid<Real>(read_logit(m));
+    }
+
+    // From the gradient of what was read to those of the routing's own activation, which `resume` found again, and of its poses.
+    void backward_of_readout(Real *by_weights, Real *by_bias) {
+        const Real *weights_read = static_cast<const Real *>(problem.readout);
+        V *by_pose = of(centres_grad, iterations);
+        const V *pose = of(centres, iterations);
+        for (int64_t m = 0; m < outputs; ++m) {
+            const V own = activation[m], read = sigmoid<Real>(read_logit(m));
+            const V by_logit = activation_grad[m] * read * (1 - read);
+            // Nothing passes where the activation was limited.
+            const V slope = own * (1 - own);
+            activation_grad[m] = within_limits(own) == own ? by_logit / (slope > 0 ? slope : splat<Real>(1)) : V{};
+            by_bias[m] += sum_of_lanes<Real>(by_logit);
+            for (int64_t n = m * size(); n < (m + 1) * size(); ++n) {
+                by_pose[n] += by_logit * weights_read[n];
+                by_weights[n] += sum_of_lanes<Real>(by_logit * pose[n]);
+            }
+        }
+    }
+
     // What the backward pass wants of the forward pass, for the samples of this block side by side.
     void keep_state() const { std::memcpy(kept(), state, state_vectors * sizeof(V)); }
     void load_state() { std::memcpy(static_cast<void *>(state), kept(), state_vectors * sizeof(V)); }
@@ -293,6 +317,18 @@ class Block {
     V by_activation(V gradient, int64_t i) const { return weights[i] > 0 ? gradient : V{}; }
 
   private:
+    // Only what is no number any more is raised, as in base.py.
+    static V within_limits(V a) {
+        typedef std::numeric_limits<Real> Limits;
+        return smaller(larger(a, splat<Real>(Limits::min())), splat<Real>(1 - Limits::epsilon()));
+    }
+    V read_logit(int64_t m) const {
+        const Real *w = static_cast<const Real *>(problem.readout) + m * size();
+        const V *pose = of(centres, iterations) + m * size(), a = within_limits(activation[m]);
+        V sum = logarithm(a / (1 - a)) + static_cast<const Real *>(problem.readout_bias)[m];
+        for (int h = 0; h < size(); ++h) sum += pose[h] * w[h];
+        return sum;
+    }
     static int64_t vectors_of(int64_t count) { return (count + LANES - 1) / LANES; }
     int samples_used() const {
         return across_inputs ? 1 : static_cast<int>(std::min<int64_t>(LANES, problem.batch - first));

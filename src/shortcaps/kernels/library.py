@@ -37,6 +37,8 @@ class RoutingProblem(ctypes.Structure):
                 "activations",
                 "beta",
                 "beta_use",
+                "readout",
+                "readout_bias",
                 "pose",
                 "activation",
                 "state",
@@ -53,6 +55,8 @@ class RoutingProblem(ctypes.Structure):
                 "activations_grad",
                 "beta_grad",
                 "beta_use_grad",
+                "readout_grad",
+                "readout_bias_grad",
             )
         ]
     )

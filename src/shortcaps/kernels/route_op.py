@@ -37,7 +37,7 @@ def _problem(
     sharpness: float,
     floor: float,
 ) -> RoutingProblem:
-    transforms, start, activations, beta, beta_use = others
+    transforms, start, activations, beta, beta_use, readout, readout_bias = others
     batch, groups, members, rows, cols = poses.shape
     return RoutingProblem(
         kind=kind,
@@ -62,6 +62,8 @@ def _problem(
         activations=address(activations),
         beta=address(beta),
         beta_use=address(beta_use),
+        readout=address(readout),
+        readout_bias=address(readout_bias),
     )
 
 
@@ -73,6 +75,9 @@ def _check(
     beta: Tensor | None,
     beta_use: Tensor | None,
     iterations: int,
+    activate: bool,
+    readout: Tensor | None,
+    readout_bias: Tensor | None,
 ) -> None:
     check_count("iterations", iterations)
     check_first("poses", poses, "batch, groups, members, rows, cols")
@@ -83,6 +88,12 @@ def _check(
     check_like(poses, "activations", activations, (batch, groups * members), "batch, groups · members")
     check_like(poses, "beta", beta, (outputs,), "outputs")
     check_like(poses, "beta_use", beta_use, (outputs,), "outputs")
+    check_like(poses, "readout", readout, (outputs, rows, cols), "outputs, rows, cols")
+    check_like(poses, "readout_bias", readout_bias, (outputs,), "outputs")
+    if (readout is None) != (readout_bias is None):
+        raise ValueError("readout and readout_bias belong together: give both or none")
+    if readout is not None and not activate:
+        raise ValueError("a readout is of activations: it needs activate=True")
 
 
 def _check_backward(
@@ -135,6 +146,8 @@ def _route_natively(
     softness: float,
     sharpness: float,
     floor: float,
+    readout: Tensor | None = None,
+    readout_bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """A routing in native code.
 
@@ -152,18 +165,20 @@ def _route_natively(
         softness: A setting of the kernel, see `NativeSpec`.
         sharpness: Likewise.
         floor: Likewise.
+        readout: (outputs, rows, cols), the weights of a `Readout`, or None.
+        readout_bias: (outputs,), or None.
 
     Returns:
         Poses (batch, outputs, rows, cols), activations (batch, outputs) and the state; (0,) for what is not requested.
     """
-    _check(poses, transforms, start, activations, beta, beta_use, iterations)
+    _check(poses, transforms, start, activations, beta, beta_use, iterations, activate, readout, readout_bias)
     shapes = _result_shapes(poses, transforms, kind, iterations, activate, keep_state)
     pose, activation, state = (poses.new_empty(shape) for shape in shapes)
     if batch := poses.shape[0]:
         if keep_state:
             state[batch:] = 0  # what lies beyond the last block is never written
         poses = without_gaps(poses)
-        others = _contiguous(transforms, start, activations, beta, beta_use)
+        others = _contiguous(transforms, start, activations, beta, beta_use, readout, readout_bias)
         problem = _problem(poses, others, kind, iterations, activate, keep_state, softness, sharpness, floor)
         problem.pose, problem.activation, problem.state = address(pose), address(activation), address(state)
         call("route_forward", problem)
@@ -177,6 +192,8 @@ def run_route(
     activations: Tensor | None,
     beta: Tensor | None,
     beta_use: Tensor | None,
+    readout: Tensor | None,
+    readout_bias: Tensor | None,
     kind: int,
     iterations: int,
     activate: bool,
@@ -188,8 +205,10 @@ def run_route(
         Poses (batch, outputs, rows, cols) and activations (batch, outputs), or (0,) if not requested.
     """
     tensors = (poses, transforms, start, activations, beta, beta_use)
-    operator = choose(_route_natively, torch.ops.shortcaps.route, *tensors)
-    pose, activation, _ = operator(*tensors, kind, iterations, activate, needs_grad(*tensors), *settings)
+    read = (readout, readout_bias)
+    operator = choose(_route_natively, torch.ops.shortcaps.route, *tensors, *read)
+    keep_state = needs_grad(*tensors, *read)
+    pose, activation, _ = operator(*tensors, kind, iterations, activate, keep_state, *settings, *read)
     return pose, activation
 
 
@@ -197,8 +216,24 @@ _route_op = torch.library.custom_op("shortcaps::route", _route_natively, mutates
 
 
 @_route_op.register_fake
-def _route_shapes(poses, transforms, start, activations, beta, beta_use, kind, iterations, activate, keep_state, *_):  # type: ignore[no-untyped-def]
-    _check(poses, transforms, start, activations, beta, beta_use, iterations)
+def _route_shapes(  # type: ignore[no-untyped-def]
+    poses,
+    transforms,
+    start,
+    activations,
+    beta,
+    beta_use,
+    kind,
+    iterations,
+    activate,
+    keep_state,
+    softness,
+    sharpness,
+    floor,
+    readout=None,
+    readout_bias=None,
+):
+    _check(poses, transforms, start, activations, beta, beta_use, iterations, activate, readout, readout_bias)
     shapes = _result_shapes(poses, transforms, kind, iterations, activate, keep_state)
     return tuple(poses.new_empty(shape) for shape in shapes)
 
@@ -220,18 +255,20 @@ def _route_backward_op(
     softness: float,
     sharpness: float,
     floor: float,
+    readout: Tensor | None = None,
+    readout_bias: Tensor | None = None,
 ) -> list[Tensor]:
-    """Gradients of poses, transforms, start, activations, beta and beta_use; (0,) for what was not given."""
-    _check(poses, transforms, start, activations, beta, beta_use, iterations)
+    """Gradients of poses, transforms, start, activations, beta, beta_use, readout and readout_bias; (0,) for what was not given."""
+    _check(poses, transforms, start, activations, beta, beta_use, iterations, activate, readout, readout_bias)
     _check_backward(pose_grad, activation_grad, state, poses, transforms, kind, iterations, activate)
-    grads = _empty_gradients(poses, transforms, start, activations, beta, beta_use)
+    grads = _empty_gradients(poses, transforms, start, activations, beta, beta_use, readout, readout_bias)
     if poses.shape[0]:
         poses = without_gaps(poses)
-        others = _contiguous(transforms, start, activations, beta, beta_use)
+        others = _contiguous(transforms, start, activations, beta, beta_use, readout, readout_bias)
         problem = _problem(poses, others, kind, iterations, activate, False, softness, sharpness, floor)
         upstream = _contiguous(pose_grad, activation_grad, state)
         problem.pose_grad, problem.activation_grad, problem.state = (address(tensor) for tensor in upstream)
-        names = ("poses", "transforms", "start", "activations", "beta", "beta_use")
+        names = ("poses", "transforms", "start", "activations", "beta", "beta_use", "readout", "readout_bias")
         for name, gradient in zip(names, grads, strict=True):
             setattr(problem, f"{name}_grad", address(gradient))
         call("route_backward", problem)
@@ -255,11 +292,15 @@ def _gradient_shapes(  # type: ignore[no-untyped-def]
     kind,
     iterations,
     activate,
-    *_,
+    softness,
+    sharpness,
+    floor,
+    readout=None,
+    readout_bias=None,
 ):
-    _check(poses, transforms, start, activations, beta, beta_use, iterations)
+    _check(poses, transforms, start, activations, beta, beta_use, iterations, activate, readout, readout_bias)
     _check_backward(pose_grad, activation_grad, state, poses, transforms, kind, iterations, activate)
-    return _empty_gradients(poses, transforms, start, activations, beta, beta_use)
+    return _empty_gradients(poses, transforms, start, activations, beta, beta_use, readout, readout_bias)
 
 
 def _empty_gradients(poses: Tensor, transforms: Tensor, *others: Tensor | None) -> list[Tensor]:
@@ -273,20 +314,21 @@ def _empty_gradients(poses: Tensor, transforms: Tensor, *others: Tensor | None) 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
     state = output[2]
     ctx.mark_non_differentiable(state)
-    ctx.save_for_backward(*inputs[:6], state)
-    ctx.settings = inputs[6:]
+    tensors, ctx.settings, read = inputs[:6], inputs[6:-2], inputs[-2:]
+    ctx.save_for_backward(*tensors, *read, state)
 
 
 def _backward(ctx: Any, pose_grad: Tensor, activation_grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
     *tensors, state = ctx.saved_tensors
+    others, read = tensors[:-2], tensors[-2:]
     kind, iterations, activate, kept, *settings = ctx.settings
     if not kept:
-        state = torch.ops.shortcaps.route(*tensors, kind, iterations, activate, True, *settings)[2]
+        state = torch.ops.shortcaps.route(*others, kind, iterations, activate, True, *settings, *read)[2]
     grads = torch.ops.shortcaps.route_backward(
-        pose_grad, activation_grad, state, *tensors, kind, iterations, activate, *settings
+        pose_grad, activation_grad, state, *others, kind, iterations, activate, *settings, *read
     )
     given = [None if tensor is None else gradient for tensor, gradient in zip(tensors, grads, strict=True)]
-    return (*given, *(None for _ in ctx.settings))
+    return (*given[:-2], *(None for _ in ctx.settings), *given[-2:])
 
 
 _route_op.register_autograd(_backward, setup_context=_setup_context)

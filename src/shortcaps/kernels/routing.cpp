@@ -60,6 +60,7 @@ void forward_blocks(const RoutingProblem &p) {
         for (int64_t n = 0; n < blocks; ++n) {
             routing.load(n);
             routing.forward();
+            if (p.readout) routing.read_out();
             routing.store();
             if (p.keep_state) routing.keep_state();
         }
@@ -71,7 +72,8 @@ void backward_blocks(const RoutingProblem &p) {
     typedef typename Routing::Real Real;
     const int64_t lanes = Routing::LANES, blocks = (p.batch + lanes - 1) / lanes;
     const int64_t parts = std::min(PARTS, blocks), transforms = p.groups * p.outputs * p.rows * p.rows;
-    const int64_t shared = transforms + 2 * p.outputs;
+    const int64_t thresholds = 2 * p.outputs, readout = p.readout ? p.outputs * p.rows * p.cols : 0;
+    const int64_t shared = transforms + thresholds + readout + (p.readout ? p.outputs : 0);
     std::vector<Real> sums(parts * shared, Real(0));
     const int threads = threads_for(p.threads, parts, blocks * operations(p));
     Arenas<Real> arenas(threads, [&](auto &arena) { Routing(p, arena, true); });
@@ -90,6 +92,10 @@ void backward_blocks(const RoutingProblem &p) {
                 routing.load_state();
                 routing.resume();
                 routing.load_gradients(sum, sum + transforms, sum + transforms + p.outputs);
+                if (p.readout) {
+                    Real *by_readout = sum + transforms + thresholds;
+                    routing.backward_of_readout(by_readout, by_readout + readout);
+                }
                 routing.backward();
                 routing.store_gradients();
             }
@@ -106,6 +112,8 @@ void backward_blocks(const RoutingProblem &p) {
     gather(p.transforms_grad, 0, transforms);
     gather(p.beta_grad, transforms, p.outputs);
     gather(p.beta_use_grad, transforms + p.outputs, p.outputs);
+    gather(p.readout_grad, transforms + thresholds, readout);
+    gather(p.readout_bias_grad, transforms + thresholds + readout, p.readout ? p.outputs : 0);
 }
 
 // Calls `action` with a null pointer to the class that solves this problem. There is no default, and the compiler is told

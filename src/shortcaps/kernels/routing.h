@@ -26,6 +26,8 @@ struct RoutingProblem {
     const void *activations;  // (batch, groups · members)
     const void *beta;         // (outputs): fuzzy's β, EM's β_activate
     const void *beta_use;     // (outputs): EM's β_use
+    const void *readout;      // (outputs, rows, cols), with `readout_bias` (outputs): activations become sigmoid(logit(a) + ⟨w, g⟩ + b)
+    const void *readout_bias;
 
     void *pose;        // (batch, outputs, rows, cols)
     void *activation;  // (batch, outputs)
@@ -39,4 +41,6 @@ struct RoutingProblem {
     void *activations_grad;
     void *beta_grad;
     void *beta_use_grad;
+    void *readout_grad;
+    void *readout_bias_grad;
 };

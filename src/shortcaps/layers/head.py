@@ -13,7 +13,7 @@ from shortcaps.layers.capsules import ClassCapsules
 from shortcaps.layers.dropout import CapsuleDropout
 from shortcaps.layers.primary import PrimaryCapsules
 from shortcaps.layers.shortcut import ShortcutRouting
-from shortcaps.routing import Routing, Votes, make_routing
+from shortcaps.routing import Readout, Routing, Votes, make_routing
 from shortcaps.routing.paths import check_path
 
 READOUTS = ("routing", "joint")
@@ -142,12 +142,16 @@ class CapsuleHead(nn.Module):
                 maps_of_capsules = self.dropout(maps_of_capsules)
             votes.append(shortcut.votes(maps_of_capsules))
 
+        weight, bias = self.pose_weight, self.pose_bias
+        readout = None if weight is None or bias is None else Readout(weight, bias)
         pose: Tensor | None = None
         kept: list[list[Tensor]] = [[] for _ in votes]
         for turn in range(self.passes):
             for number, shortcut in enumerate(shortcuts):
                 last = turn == self.passes - 1 and number == len(votes) - 1
-                capsules = shortcut(votes[number], pose, activate=last, keep_coefficients=keep_coefficients)
+                capsules = shortcut(
+                    votes[number], pose, activate=last, keep_coefficients=keep_coefficients, readout=readout
+                )
                 pose = capsules.pose
                 if keep_coefficients:
                     kept[number].append(capsules.coefficients)
@@ -157,17 +161,7 @@ class CapsuleHead(nn.Module):
             for turns, channels, feature_map in zip(kept, self.channels, maps, strict=True)
             if keep_coefficients
         )
-        activation = self._read_out(capsules.activation, pose)
-        return ClassCapsules(pose, activation, coefficients if keep_coefficients else None)
-
-    def _read_out(self, activation: Tensor, pose: Tensor) -> Tensor:
-        """Activations (batch, classes) with what the poses (batch, classes, rows, cols) say added to their logits."""
-        if self.pose_weight is None or self.pose_bias is None:
-            return activation
-        limits = torch.finfo(activation.dtype)
-        # Only what is no number any more is raised: a larger floor would take the gradient from all below it.
-        logit = torch.logit(activation.clamp(limits.tiny, 1 - limits.eps))
-        return torch.sigmoid(logit + (pose * self.pose_weight).sum((-2, -1)) + self.pose_bias)
+        return ClassCapsules(pose, capsules.activation, coefficients if keep_coefficients else None)
 
     def _check_features(self, features: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]:
         maps = (features,) if isinstance(features, Tensor) else tuple(features)

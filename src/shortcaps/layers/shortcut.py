@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from shortcaps.layers.initial import draw_normal
 from shortcaps.layers.maps import poses_by_channel
 from shortcaps.layers.thresholds import Thresholds
-from shortcaps.routing import Capsules, Routing, Votes
+from shortcaps.routing import Capsules, Readout, Routing, Votes
 from shortcaps.routing.paths import check_path, make_votes
 
 
@@ -56,7 +56,13 @@ class ShortcutRouting(Thresholds, nn.Module):
         return make_votes(poses_by_channel(pre_voted), self.transform, self.path, routing=self.routing)
 
     def forward(
-        self, votes: Votes, start: Tensor | None, *, activate: bool | None = None, keep_coefficients: bool = False
+        self,
+        votes: Votes,
+        start: Tensor | None,
+        *,
+        activate: bool | None = None,
+        keep_coefficients: bool = False,
+        readout: Readout | None = None,
     ) -> Capsules:
         """Update the class capsules.
 
@@ -65,6 +71,7 @@ class ShortcutRouting(Thresholds, nn.Module):
             start: The latest class capsules (batch, classes, rows, cols); None to begin from equal shares.
             activate: Whether activations are requested; None for the block's own setting.
             keep_coefficients: Whether routing coefficients are requested.
+            readout: What activations are read from besides, if they are requested.
 
         Returns:
             Class capsules: pose (batch, classes, rows, cols), activation (batch, classes) or None.
@@ -75,6 +82,7 @@ class ShortcutRouting(Thresholds, nn.Module):
             thresholds=self.thresholds(),
             activate=self.activates if activate is None else activate,
             keep_coefficients=keep_coefficients,
+            readout=readout,
         )
 
     def extra_repr(self) -> str:

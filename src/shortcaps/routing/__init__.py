@@ -8,7 +8,16 @@ from typing import Any
 from torch import Tensor
 
 from shortcaps.routing.attention import Attention
-from shortcaps.routing.base import ROUTINGS, Capsules, Routing, list_routings, pose_length, register_routing, squash
+from shortcaps.routing.base import (
+    ROUTINGS,
+    Capsules,
+    Readout,
+    Routing,
+    list_routings,
+    pose_length,
+    register_routing,
+    squash,
+)
 from shortcaps.routing.dynamic import Dynamic
 from shortcaps.routing.em import EM
 from shortcaps.routing.factored import FactoredVotes
@@ -24,6 +33,7 @@ __all__ = [
     "Dynamic",
     "FactoredVotes",
     "Fuzzy",
+    "Readout",
     "Routing",
     "Votes",
     "list_routings",

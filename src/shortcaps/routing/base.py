@@ -6,7 +6,7 @@ import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -36,6 +36,25 @@ class Capsules:
     activation: Tensor | None = None
     coefficients: Tensor | None = None
     memberships: Tensor | None = None
+
+
+class Readout(NamedTuple):
+    """Adds what a pose says to the activation that a routing gives: `sigmoid(logit(a) + ⟨w, pose⟩ + b)`.
+
+    Attributes:
+        weight: (outputs, rows, cols).
+        bias: (outputs,).
+    """
+
+    weight: Tensor
+    bias: Tensor
+
+    def of(self, activation: Tensor, pose: Tensor) -> Tensor:
+        """Activations (batch, outputs) of those of a routing and its poses (batch, outputs, rows, cols)."""
+        limits = torch.finfo(activation.dtype)
+        # Only what is no number any more is raised: a larger floor would take the gradient from all below it.
+        logit = torch.logit(activation.clamp(limits.tiny, 1 - limits.eps))
+        return torch.sigmoid(logit + (pose * self.weight).sum((-2, -1)) + self.bias)
 
 
 @dataclass(frozen=True)
@@ -120,6 +139,7 @@ class Routing(ABC):
         thresholds: Mapping[str, Tensor] = NO_THRESHOLDS,
         activate: bool = True,
         keep_coefficients: bool = False,
+        readout: Readout | None = None,
     ) -> Capsules:
         """Check the arguments and route.
 
@@ -130,6 +150,7 @@ class Routing(ABC):
             thresholds: The routing's trainable numbers by name, (outputs,) each.
             activate: Whether activations are requested.
             keep_coefficients: Whether coefficients and memberships are requested; native code keeps none.
+            readout: What activations are read from besides; None for what the routing says alone. Without `activate` it has no effect.
 
         Returns:
             The higher capsules.
@@ -162,12 +183,25 @@ class Routing(ABC):
             start = start.to(votes.dtype)
         if activations is not None:
             activations = activations.to(votes.dtype)
-        with full_precision(votes.device):
-            # Native code keeps no coefficients, so the algorithm itself computes them.
-            capsules = None if keep_coefficients else votes.run(self, start, activations, thresholds, activate)
-            if capsules is None:
+        readout = self._checked(readout, votes) if activate and readout is not None else None
+        # Native code keeps no coefficients, so the algorithm itself computes them.
+        capsules = None if keep_coefficients else votes.run(self, start, activations, thresholds, activate, readout)
+        if capsules is None:
+            with full_precision(votes.device):
                 capsules = self.route(votes, start, activations, thresholds, activate, keep_coefficients)
+                if readout is not None and capsules.activation is not None:
+                    capsules.activation = readout.of(capsules.activation, capsules.pose)
         return capsules
+
+    @staticmethod
+    def _checked(readout: Readout, votes: Votes) -> Readout:
+        shapes = (votes.outputs, votes.rows, votes.cols), (votes.outputs,)
+        found = tuple(readout.weight.shape), tuple(readout.bias.shape)
+        if found != shapes:
+            raise ValueError(
+                f"a readout has shapes {found[0]} and {found[1]}: these votes need {shapes[0]} and {shapes[1]}"
+            )
+        return Readout(readout.weight.to(votes.dtype), readout.bias.to(votes.dtype))
 
 
 ROUTINGS: Registry[type[Routing]] = Registry("routing")

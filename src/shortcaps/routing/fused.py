@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from shortcaps.kernels.route_op import run_route
-from shortcaps.routing.base import Capsules, Routing
+from shortcaps.routing.base import Capsules, Readout, Routing
 from shortcaps.routing.factored import FactoredVotes
 
 
@@ -21,6 +21,7 @@ class FusedVotes(FactoredVotes):
         activations: Tensor | None,
         thresholds: Mapping[str, Tensor],
         activate: bool,
+        readout: Readout | None = None,
     ) -> Capsules | None:
         """The whole routing in native code; None for a routing that has none."""
         spec = routing.native
@@ -32,6 +33,7 @@ class FusedVotes(FactoredVotes):
             start,
             activations,
             *spec.thresholds(thresholds),
+            *(readout or (None, None)),
             spec.kind,
             routing.iterations,
             activate,

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from shortcaps.routing.base import Capsules, Routing
+    from shortcaps.routing.base import Capsules, Readout, Routing
 
 
 def at_least_float32(tensor: Tensor) -> Tensor:
@@ -109,6 +109,7 @@ class Votes(ABC):
         activations: Tensor | None,
         thresholds: Mapping[str, Tensor],
         activate: bool,
+        readout: Readout | None = None,
     ) -> Capsules | None:
         """The whole routing at once, for votes that can; None if the routing has to ask the questions above.
 
@@ -118,6 +119,7 @@ class Votes(ABC):
             activations: As for `Routing.route`.
             thresholds: As for `Routing.route`.
             activate: As for `Routing.route`.
+            readout: As for `Routing.__call__`.
         """
         return None
 
