@@ -187,10 +187,10 @@ static void check_mix(int64_t in_channels, int64_t out_channels, int64_t numbers
 }
 
 template <class Real>
-static void check_squash(int64_t rows, int64_t places, int threads) {
+static void check_squash(int64_t channels, int64_t rows, int64_t places, int threads) {
     SquashProblem p{};
-    p.threads = threads, p.is_double = sizeof(Real) == 8, p.outer = 1 + places % 3, p.cols = 3, p.channels = 2, p.rows = rows, p.places = places;
-    auto poses = random_numbers<Real>(p.outer * 3 * 2 * rows * places);
+    p.threads = threads, p.is_double = sizeof(Real) == 8, p.outer = 1 + places % 3, p.cols = 3, p.channels = channels, p.rows = rows, p.places = places;
+    auto poses = random_numbers<Real>(p.outer * 3 * channels * rows * places);
     std::vector<Real> out(poses.size()), poses_grad(poses.size());
     p.poses = poses.data(), p.out = out.data();
     const auto by_out = random_numbers<Real>(out.size());
@@ -232,7 +232,9 @@ static void check_all(int threads) {
         for (int options = 0; options < 4; ++options)
             check_local<Real>(batch, options == 3 ? 3 : 4, 4 + batch % 3, 1 + options % 2, options & 1, options & 2, threads);
     for (int64_t numbers : {1, 7, 64, 5000}) check_mix<Real>(1 + numbers % 6, 1 + numbers % 10, numbers, threads);
-    for (int64_t places : {1, 7, 64, 1000}) check_squash<Real>(places % 2 ? 4 : 3, places, threads);
+    for (int64_t places : {1, 7, 64, 1000}) check_squash<Real>(2, places % 2 ? 4 : 3, places, threads);
+    for (int64_t channels : {1, 32, 67}) check_squash<Real>(channels, 4, 1, threads);
+    for (int64_t rows : {128, 129}) check_squash<Real>(3, rows, 1, threads);
 }
 
 int main() {

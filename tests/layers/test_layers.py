@@ -21,7 +21,7 @@ from shortcaps.layers.maps import squash_map
 from shortcaps.routing import EM, Attention, Dynamic, Fuzzy, Routing, route, squash
 from shortcaps.testing import random_orthogonal
 from tests.oracles import layers as oracle
-from tests.problems import FUSED, PATHS, ROUTINGS, routing_name
+from tests.problems import FUSED, NATIVE, PATHS, ROUTINGS, routing_name
 
 
 def random_maps(batch: int, channels: int, pose: int, height: int, width: int) -> tuple[Tensor, Tensor]:
@@ -91,6 +91,22 @@ def test_capsule_convolution_routes_each_position_by_itself(routing: Routing, st
 def test_squash_of_a_map_squashes_every_pose() -> None:
     maps, poses = random_maps(2, 3, 2, 4, 5)
     torch.testing.assert_close(squash_map(maps).permute(0, 2, 4, 5, 3, 1), squash(poses))
+
+
+@NATIVE
+@pytest.mark.parametrize("order", ["abcdef", "aefbcd", "bcdefa", "fedcba"], ids=lambda order: f"order-{order}")
+@pytest.mark.parametrize(("batch", "side"), [(1, 3), (3, 1), (2, 3), (17, 2)])
+def test_squash_takes_maps_in_any_memory_order(order: str, batch: int, side: int) -> None:
+    dimensions = ["abcdef".index(letter) for letter in order]
+    maps = torch.randn(batch, 4, 5, 3, side, side + 1, dtype=torch.float64)
+    stored = maps.permute(dimensions).contiguous().permute(torch.tensor(dimensions).argsort().tolist())
+    upstream = torch.randn_like(maps)
+    found = []
+    for path in ("factored", "fused"):
+        leaf = stored.detach().requires_grad_()
+        result = squash_map(leaf, path)
+        found.append((result, torch.autograd.grad(result, leaf, upstream)[0]))
+    torch.testing.assert_close(found[1], found[0])
 
 
 def test_primary_capsules_have_relu_and_batch_norm_and_activated_ones_have_neither() -> None:

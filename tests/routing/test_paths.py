@@ -172,7 +172,9 @@ def test_the_operators_of_a_local_block_are_registered_properly() -> None:
     for scale in (None, torch.rand(3, 2, 5, 5)):
         torch.library.opcheck(torch.ops.shortcaps.pre_vote.default, (maps, torch.randn(2, 3, 3, 4, 4), scale, 1))
     torch.library.opcheck(torch.ops.shortcaps.mix.default, (torch.randn(5, 2, requires_grad=True), maps))
-    torch.library.opcheck(torch.ops.shortcaps.squash.default, (maps,))
+    by_place = torch.randn(3, 5, 5, 4, 2, 4).permute(0, 3, 4, 5, 1, 2).requires_grad_()
+    for lies in (maps, by_place):
+        torch.library.opcheck(torch.ops.shortcaps.squash.default, (lies,))
 
 
 @NATIVE

@@ -408,12 +408,16 @@ class Mix {
 template <class Real>
 class Squash {
     typedef Vector<Real> V;
-    static constexpr int64_t LANES = Lanes<Real>::count, RUN = 16 * LANES;
+    static constexpr int64_t LANES = Lanes<Real>::count, RUN = 16 * LANES, LINE = 128;
 
   public:
     explicit Squash(const SquashProblem &problem) : p(problem), numbers(p.cols * p.rows) {}
 
     void run(bool backward) {
+        if (p.places == 1 && p.rows <= LINE) {
+            run_by_lines(backward);
+            return;
+        }
         const int64_t runs = (p.places + RUN - 1) / RUN, tasks = p.outer * p.channels * runs;
 #ifdef _OPENMP
 #pragma omp parallel for num_threads(threads_for(p.threads, tasks, p.outer * p.channels * p.places * numbers / LANES))
@@ -466,6 +470,66 @@ class Squash {
             const V x = load(p.poses, offset + at(n), used), gradient = load(p.out_grad, offset + at(n), used);
             store(p.poses_grad, offset + at(n), gradient * factor + x * along, used);
         }
+    }
+
+    // Where a problem has one place, the rows of some channels lie side by side: a column of theirs is a line, and what the columns of a pose
+    // have in common is found line by line.
+    void run_by_lines(bool backward) const {
+        const int64_t group = LINE / p.rows, groups = (p.channels + group - 1) / group, tasks = p.outer * groups;
+#ifdef _OPENMP
+#pragma omp parallel for num_threads(threads_for(p.threads, tasks, p.outer * p.channels * numbers / LANES))
+#endif
+        for (int64_t task = 0; task < tasks; ++task) {
+            const int64_t first = task % groups * group, channels = std::min(group, p.channels - first);
+            const int64_t offset = (task / groups * p.cols * p.channels + first) * p.rows;
+            backward ? lines_back(offset, channels) : lines_forth(offset, channels);
+        }
+    }
+
+    // Adds up the rows of each channel; every row gets the sum.
+    void add_rows(Real *__restrict line, int64_t channels) const {
+        for (int64_t n = 0; n < channels; ++n) {
+            Real total = 0;
+            for (int64_t r = 0; r < p.rows; ++r) total += line[n * p.rows + r];
+            for (int64_t r = 0; r < p.rows; ++r) line[n * p.rows + r] = total;
+        }
+    }
+
+    void lines_forth(int64_t offset, int64_t channels) const {
+        const int64_t length = channels * p.rows, step = p.channels * p.rows;
+        const Real *__restrict x = static_cast<const Real *>(p.poses) + offset;
+        Real *__restrict out = static_cast<Real *>(p.out) + offset;
+        Real squared[LINE] = {};
+        for (int64_t c = 0; c < p.cols; ++c)
+            for (int64_t j = 0; j < length; ++j) squared[j] += x[c * step + j] * x[c * step + j];
+        add_rows(squared, channels);
+        for (int64_t j = 0; j < length; ++j) squared[j] = std::sqrt(squared[j]) / (1 + squared[j]);
+        for (int64_t c = 0; c < p.cols; ++c)
+            for (int64_t j = 0; j < length; ++j) out[c * step + j] = x[c * step + j] * squared[j];
+    }
+
+    void lines_back(int64_t offset, int64_t channels) const {
+        const int64_t length = channels * p.rows, step = p.channels * p.rows;
+        const Real *__restrict x = static_cast<const Real *>(p.poses) + offset;
+        const Real *__restrict by_out = static_cast<const Real *>(p.out_grad) + offset;
+        Real *__restrict by_x = static_cast<Real *>(p.poses_grad) + offset;
+        const Real tiny = std::numeric_limits<Real>::min();
+        Real squared[LINE] = {}, along[LINE] = {};
+        for (int64_t c = 0; c < p.cols; ++c)
+            for (int64_t j = 0; j < length; ++j) {
+                squared[j] += x[c * step + j] * x[c * step + j];
+                along[j] += x[c * step + j] * by_out[c * step + j];
+            }
+        add_rows(squared, channels);
+        add_rows(along, channels);
+        for (int64_t j = 0; j < length; ++j) {
+            const Real size = std::sqrt(squared[j]), below = 1 / (1 + squared[j]);
+            along[j] *= squared[j] > tiny ? (1 - squared[j]) * below * below / size : Real(0);
+            squared[j] = size * below;
+        }
+        for (int64_t c = 0; c < p.cols; ++c)
+            for (int64_t j = 0; j < length; ++j)
+                by_x[c * step + j] = by_out[c * step + j] * squared[j] + x[c * step + j] * along[j];
     }
 };
 

@@ -247,26 +247,46 @@ def _lies_by_sample(maps: Tensor) -> bool:
     return maps.shape[0] > 1 and maps.is_contiguous()
 
 
+def _lies_by_place(maps: Tensor) -> bool:
+    """Whether the numbers of a place lie together, as a convolution with channels innermost leaves them."""
+    return maps.shape[0] > 1 and maps.permute(0, 4, 5, 1, 2, 3).is_contiguous()
+
+
 def _squashable(maps: Tensor) -> Tensor:
-    """Maps in whose memory the samples are either apart or innermost."""
-    return maps if _lies_by_sample(maps) else _batch_innermost(maps)
+    """Maps in whose memory the samples are apart, by places or not, or innermost."""
+    return maps if _lies_by_sample(maps) or _lies_by_place(maps) else _batch_innermost(maps)
 
 
 def _like_squashable(maps: Tensor) -> Tensor:
-    return torch.empty_like(maps) if _lies_by_sample(maps) else _empty_with_batch_innermost(maps, maps.shape)
+    kept = _lies_by_sample(maps) or _lies_by_place(maps)
+    return torch.empty_like(maps) if kept else _empty_with_batch_innermost(maps, maps.shape)
+
+
+def _laid_out_like(maps: Tensor, result_grad: Tensor) -> Tensor:
+    """The gradient in the order in which `_squashable` has the maps."""
+    if _lies_by_sample(maps):
+        return result_grad.contiguous()
+    if _lies_by_place(maps):
+        return result_grad.permute(0, 4, 5, 1, 2, 3).contiguous().permute(0, 3, 4, 5, 1, 2)
+    return _batch_innermost(result_grad)
 
 
 def _squash_problem(poses: Tensor) -> SquashProblem:
     batch, cols, channels, rows, height, width = poses.shape
-    apart = _lies_by_sample(poses)
+    if _lies_by_sample(poses):
+        outer, places = batch, height * width
+    elif _lies_by_place(poses):
+        outer, places = batch * height * width, 1
+    else:
+        outer, places = 1, batch * height * width
     return SquashProblem(
         threads=torch.get_num_threads(),
         is_double=poses.dtype == torch.float64,
-        outer=batch if apart else 1,
+        outer=outer,
         cols=cols,
         channels=channels,
         rows=rows,
-        places=height * width * (1 if apart else batch),
+        places=places,
         poses=address(poses),
     )
 
@@ -298,8 +318,7 @@ def _squash_backward_op(result_grad: Tensor, maps: Tensor) -> Tensor:
     _check_squash(maps, result_grad)
     gradient = _like_squashable(maps)
     if maps.numel():
-        result_grad = result_grad.contiguous() if _lies_by_sample(maps) else _batch_innermost(result_grad)
-        maps = _squashable(maps)
+        result_grad, maps = _laid_out_like(maps, result_grad), _squashable(maps)
         problem = _squash_problem(maps)
         problem.out_grad, problem.poses_grad = address(result_grad), address(gradient)
         call("squash_backward", problem)
