@@ -157,6 +157,14 @@ def test_a_joint_readout_of_half_precision_weights_is_read_in_full_precision() -
     assert_close(made.bfloat16()(features.bfloat16()), expected.float(), rtol=0.1, atol=0.05)
 
 
+def test_a_transform_of_the_readout_alone_is_no_matter_of_native_code() -> None:
+    made, features = head(readout="joint"), torch.rand(2, 6, 3, 3, dtype=torch.float64)
+    found = torch.func.grad(lambda w: torch.func.functional_call(made, {"pose_weight": w}, (features,)).sum())
+    assert made.pose_weight is not None
+    (expected,) = torch.autograd.grad(made(features).sum(), made.pose_weight)
+    torch.testing.assert_close(found(made.pose_weight.detach()), expected)
+
+
 @pytest.mark.parametrize("shapes", [((4, 2, 3), (4,)), ((4, 2, 2), (3,))], ids=["weight", "bias"])
 def test_a_readout_of_other_shapes_is_refused(shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
     readout = Readout(*(torch.zeros(shape) for shape in shapes))
@@ -172,8 +180,9 @@ def test_dropout_drops_in_training_only() -> None:
     assert not torch.equal(made(features), made(features))
 
 
-def test_the_head_compiles_whole_and_agrees_with_eager() -> None:
-    made = head(in_channels=(6, 4), capsules=(3, 2)).float()
+@pytest.mark.parametrize("readout", ["routing", "joint"])
+def test_the_head_compiles_whole_and_agrees_with_eager(readout: str) -> None:
+    made = head(in_channels=(6, 4), capsules=(3, 2), readout=readout).float()
     maps = [torch.rand(2, 6, 4, 4), torch.rand(2, 4, 2, 2)]
     torch._dynamo.reset()
     compiled = torch.compile(made, fullgraph=True, backend="aot_eager")

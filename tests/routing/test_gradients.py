@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from shortcaps.routing import EM, Dynamic, Fuzzy, Readout, Routing, squash
-from tests.problems import PATHS, PATHS_AND_THREADS, ROUTINGS, FactoredProblem, factored_problem, routing_name
+from shortcaps.routing import EM, Attention, Dynamic, Fuzzy, Readout, Routing, squash
+from tests.problems import NATIVE, PATHS, PATHS_AND_THREADS, ROUTINGS, FactoredProblem, factored_problem, routing_name
 
 SETTINGS = pytest.mark.parametrize("shortcut", [True, False], ids=["shortcut", "sequential"])
 
@@ -46,6 +46,19 @@ def test_gradcheck(routing: Routing, shortcut: bool, path: str) -> None:
         return capsules.pose, capsules.activation
 
     assert torch.autograd.gradcheck(solve, tensors)
+
+
+@NATIVE
+@pytest.mark.parametrize("scale", [0.0, 1e-4, 1.0, 1e2, 1e6])
+def test_a_readout_of_activations_at_their_limits_has_the_gradients_of_dense_votes(scale: float) -> None:
+    problem = factored_problem(
+        Attention(), shortcut=True, rows=4, cols=4, scale=scale, dtype=torch.float32, readout=True
+    )
+    found, expected = problem.gradients(Attention(), "fused"), problem.gradients(Attention(), "dense")
+    largest = max(gradient.abs().max().item() for gradient in expected.values())
+    for name, gradient in found.items():
+        assert torch.isfinite(gradient).all(), name
+        torch.testing.assert_close(gradient, expected[name], rtol=1e-4, atol=1e-5 * largest + 1e-30, msg=name)
 
 
 def test_gradcheck_of_squash_even_at_zero() -> None:

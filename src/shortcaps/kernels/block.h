@@ -119,7 +119,7 @@ class Block {
         for (int64_t m = 0; m < outputs; ++m) {
             const V own = activation[m], read = sigmoid<Real>(read_logit(m));
             const V by_logit = activation_grad[m] * read * (1 - read);
-            // Nothing passes where the activation was limited.
+            // Nothing passes where the activation was limited (in float32 the sigmoid of these kernels ends above the lower limit).
             const V slope = own * (1 - own);
             activation_grad[m] = within_limits(own) == own ? by_logit / (slope > 0 ? slope : splat<Real>(1)) : V{};
             by_bias[m] += sum_of_lanes<Real>(by_logit);

@@ -243,39 +243,37 @@ def _check_squash(maps: Tensor, result_grad: Tensor | None = None) -> None:
     check_like(maps, "result_grad", result_grad, maps.shape, MAPS)
 
 
-def _lies_by_sample(maps: Tensor) -> bool:
-    return maps.shape[0] > 1 and maps.is_contiguous()
+# Orders of the dimensions in memory, outermost first, that `squash` takes as they are: a sample after the other, and, as convolutions with channels
+# innermost leave maps, a place after the other. All else is laid out with the batch innermost.
+_BY_SAMPLE, _BY_PLACE, _BY_NUMBER = (0, 1, 2, 3, 4, 5), (0, 4, 5, 1, 2, 3), (1, 2, 3, 4, 5, 0)
 
 
-def _lies_by_place(maps: Tensor) -> bool:
-    """Whether the numbers of a place lie together, as a convolution with channels innermost leaves them."""
-    return maps.shape[0] > 1 and maps.permute(0, 4, 5, 1, 2, 3).is_contiguous()
+def _order(maps: Tensor) -> tuple[int, ...]:
+    if maps.shape[0] > 1:
+        for order in (_BY_SAMPLE, _BY_PLACE):
+            if maps.permute(order).is_contiguous():
+                return order
+    return _BY_NUMBER
 
 
-def _squashable(maps: Tensor) -> Tensor:
-    """Maps in whose memory the samples are apart, by places or not, or innermost."""
-    return maps if _lies_by_sample(maps) or _lies_by_place(maps) else _batch_innermost(maps)
+def _ordered(maps: Tensor, order: tuple[int, ...]) -> Tensor:
+    """The same values, stored in this order; no copy if they already are."""
+    return maps.permute(order).contiguous().permute(_inverse(order))
 
 
-def _like_squashable(maps: Tensor) -> Tensor:
-    kept = _lies_by_sample(maps) or _lies_by_place(maps)
-    return torch.empty_like(maps) if kept else _empty_with_batch_innermost(maps, maps.shape)
+def _empty_in(order: tuple[int, ...], like: Tensor) -> Tensor:
+    return like.new_empty([like.shape[d] for d in order]).permute(_inverse(order))
 
 
-def _laid_out_like(maps: Tensor, result_grad: Tensor) -> Tensor:
-    """The gradient in the order in which `_squashable` has the maps."""
-    if _lies_by_sample(maps):
-        return result_grad.contiguous()
-    if _lies_by_place(maps):
-        return result_grad.permute(0, 4, 5, 1, 2, 3).contiguous().permute(0, 3, 4, 5, 1, 2)
-    return _batch_innermost(result_grad)
+def _inverse(order: tuple[int, ...]) -> list[int]:
+    return sorted(range(len(order)), key=order.__getitem__)
 
 
-def _squash_problem(poses: Tensor) -> SquashProblem:
+def _squash_problem(poses: Tensor, order: tuple[int, ...]) -> SquashProblem:
     batch, cols, channels, rows, height, width = poses.shape
-    if _lies_by_sample(poses):
+    if order == _BY_SAMPLE:
         outer, places = batch, height * width
-    elif _lies_by_place(poses):
+    elif order == _BY_PLACE:
         outer, places = batch * height * width, 1
     else:
         outer, places = 1, batch * height * width
@@ -294,10 +292,11 @@ def _squash_problem(poses: Tensor) -> SquashProblem:
 def _squash_natively(maps: Tensor) -> Tensor:
     """`squash` of every pose of capsule maps (batch, cols, channels, rows, height, width)."""
     _check_squash(maps)
-    result = _like_squashable(maps)
+    order = _order(maps)
+    result = _empty_in(order, maps)
     if maps.numel():
-        maps = _squashable(maps)
-        problem = _squash_problem(maps)
+        maps = _ordered(maps, order)
+        problem = _squash_problem(maps, order)
         problem.out = address(result)
         call("squash_forward", problem)
     return result
@@ -309,17 +308,18 @@ _squash_op = torch.library.custom_op("shortcaps::squash", _squash_natively, muta
 @_squash_op.register_fake
 def _fake_squash(maps: Tensor) -> Tensor:
     _check_squash(maps)
-    return _like_squashable(maps)
+    return _empty_in(_order(maps), maps)
 
 
 @torch.library.custom_op("shortcaps::squash_backward", mutates_args=(), device_types="cpu")
 def _squash_backward_op(result_grad: Tensor, maps: Tensor) -> Tensor:
     """Gradient of the maps from that of the result."""
     _check_squash(maps, result_grad)
-    gradient = _like_squashable(maps)
+    order = _order(maps)
+    gradient = _empty_in(order, maps)
     if maps.numel():
-        result_grad, maps = _laid_out_like(maps, result_grad), _squashable(maps)
-        problem = _squash_problem(maps)
+        result_grad, maps = _ordered(result_grad, order), _ordered(maps, order)
+        problem = _squash_problem(maps, order)
         problem.out_grad, problem.poses_grad = address(result_grad), address(gradient)
         call("squash_backward", problem)
     return gradient
@@ -328,7 +328,7 @@ def _squash_backward_op(result_grad: Tensor, maps: Tensor) -> Tensor:
 @_squash_backward_op.register_fake
 def _squash_gradient_shape(result_grad: Tensor, maps: Tensor) -> Tensor:
     _check_squash(maps, result_grad)
-    return _like_squashable(maps)
+    return _empty_in(_order(maps), maps)
 
 
 def _squash_backward(ctx: Any, result_grad: Tensor) -> Tensor:

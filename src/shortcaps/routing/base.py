@@ -37,6 +37,12 @@ class Capsules:
     coefficients: Tensor | None = None
     memberships: Tensor | None = None
 
+    def read_by(self, readout: Readout | None) -> Capsules:
+        """The same capsules, with activations as the readout has them."""
+        if readout is None or self.activation is None:
+            return self
+        return Capsules(self.pose, readout.of(self.activation, self.pose), self.coefficients, self.memberships)
+
 
 class Readout(NamedTuple):
     """Adds what a pose says to the activation that a routing gives: `sigmoid(logit(a) + ⟨w, pose⟩ + b)`.
@@ -173,7 +179,8 @@ class Routing(ABC):
                 raise ValueError(
                     f"threshold {name} has shape {tuple(value.shape)}: these votes need ({votes.outputs},)"
                 )
-        for name, tensor in (("start", start), ("activations", activations), *thresholds.items()):
+        read = () if readout is None else (("readout.weight", readout.weight), ("readout.bias", readout.bias))
+        for name, tensor in (("start", start), ("activations", activations), *thresholds.items(), *read):
             if tensor is not None and tensor.device != votes.device:
                 raise ValueError(
                     f"{name} is on {tensor.device}, but the votes are on {votes.device}: move them to one device"
@@ -184,13 +191,12 @@ class Routing(ABC):
         if activations is not None:
             activations = activations.to(votes.dtype)
         readout = self._checked(readout, votes) if activate and readout is not None else None
-        # Native code keeps no coefficients, so the algorithm itself computes them.
-        capsules = None if keep_coefficients else votes.run(self, start, activations, thresholds, activate, readout)
-        if capsules is None:
-            with full_precision(votes.device):
-                capsules = self.route(votes, start, activations, thresholds, activate, keep_coefficients)
-                if readout is not None and capsules.activation is not None:
-                    capsules.activation = readout.of(capsules.activation, capsules.pose)
+        given = (start, activations, thresholds, activate)
+        with full_precision(votes.device):
+            # Native code keeps no coefficients, so the algorithm itself computes them.
+            capsules = None if keep_coefficients else votes.run(self, *given, *(() if readout is None else (readout,)))
+            if capsules is None:
+                capsules = self.route(votes, *given, keep_coefficients).read_by(readout)
         return capsules
 
     @staticmethod

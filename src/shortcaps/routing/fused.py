@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
+from shortcaps.kernels.library import is_transformed
 from shortcaps.kernels.route_op import run_route
 from shortcaps.routing.base import Capsules, Readout, Routing
 from shortcaps.routing.factored import FactoredVotes
@@ -27,13 +28,17 @@ class FusedVotes(FactoredVotes):
         spec = routing.native
         if spec is None:
             return None
+        if readout is not None and is_transformed(*readout):
+            # Native code knows no transforms of torch.func; where the readout alone is transformed, the routing need not know them.
+            capsules = self.run(routing, start, activations, thresholds, activate)
+            return None if capsules is None else capsules.read_by(readout)
         pose, activation = run_route(
             self.poses,
             self.transforms,
             start,
             activations,
             *spec.thresholds(thresholds),
-            *(readout or (None, None)),
+            *((None, None) if readout is None else readout),
             spec.kind,
             routing.iterations,
             activate,

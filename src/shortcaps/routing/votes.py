@@ -119,7 +119,7 @@ class Votes(ABC):
             activations: As for `Routing.route`.
             thresholds: As for `Routing.route`.
             activate: As for `Routing.route`.
-            readout: As for `Routing.__call__`.
+            readout: As for `Routing.__call__`, which gives it only if there is one; the capsules returned are read by it.
         """
         return None
 
