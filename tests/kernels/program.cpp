@@ -225,9 +225,9 @@ static void check_all(int threads) {
     };
     for (const Shape &shape : shapes)
         for (int64_t kind = 0; kind < ROUTING_KINDS; ++kind)
-            for (int options = 0; options < 4; ++options)
+            for (int options = 0; options < 8; ++options)
                 for (double softness : {2.0, 1.6})
-                    check_routing<Real>(kind, shape, options & 1, options & 2, softness == 2, softness, threads);
+                    check_routing<Real>(kind, shape, options & 1, options & 2, options & 4, softness, threads);
     for (int64_t batch : {1, 3, 8, 19})
         for (int options = 0; options < 4; ++options)
             check_local<Real>(batch, options == 3 ? 3 : 4, 4 + batch % 3, 1 + options % 2, options & 1, options & 2, threads);

@@ -25,11 +25,26 @@ from shortcaps.kernels.library import (
 )
 
 MAPS = "batch, cols, channels, rows, height, width"
+Order = tuple[int, int, int, int, int, int]
+
+
+# Orders of the dimensions in memory, outermost first: a sample after the other; a place after the other, as convolutions with channels innermost
+# leave maps; and, for all that is written here, the batch innermost. With each the order that takes it back.
+_BY_SAMPLE, _BY_PLACE, _BY_NUMBER = (0, 1, 2, 3, 4, 5), (0, 4, 5, 1, 2, 3), (1, 2, 3, 4, 5, 0)
+_BACK: dict[Order, Order] = {_BY_SAMPLE: _BY_SAMPLE, _BY_PLACE: (0, 3, 4, 5, 1, 2), _BY_NUMBER: (5, 0, 1, 2, 3, 4)}
+
+
+def _ordered(maps: Tensor, order: Order) -> Tensor:
+    """The same values, stored in this order; no copy if they already are."""
+    return maps.permute(order).contiguous().permute(_BACK[order])
+
+
+def _empty_in(order: Order, like: Tensor, shape: tuple[int, ...]) -> Tensor:
+    return like.new_empty([shape[d] for d in order]).permute(_BACK[order])
 
 
 def _batch_innermost(maps: Tensor) -> Tensor:
-    """The same values, stored with the batch innermost; no copy if they already are."""
-    return maps.movedim(0, -1).contiguous().movedim(-1, 0)
+    return _ordered(maps, _BY_NUMBER)
 
 
 def _check_pre_vote(
@@ -56,7 +71,7 @@ def _result_shape(maps: Tensor, transform: Tensor, stride: int) -> tuple[int, ..
 
 
 def _empty_with_batch_innermost(like: Tensor, shape: tuple[int, ...]) -> Tensor:
-    return like.new_empty((*shape[1:], shape[0])).movedim(-1, 0)
+    return _empty_in(_BY_NUMBER, like, shape)
 
 
 def _problem(maps: Tensor, transform: Tensor, scale: Tensor | None, stride: int, result: Tensor) -> LocalProblem:
@@ -243,12 +258,8 @@ def _check_squash(maps: Tensor, result_grad: Tensor | None = None) -> None:
     check_like(maps, "result_grad", result_grad, maps.shape, MAPS)
 
 
-# Orders of the dimensions in memory, outermost first, that `squash` takes as they are: a sample after the other, and, as convolutions with channels
-# innermost leave maps, a place after the other. All else is laid out with the batch innermost.
-_BY_SAMPLE, _BY_PLACE, _BY_NUMBER = (0, 1, 2, 3, 4, 5), (0, 4, 5, 1, 2, 3), (1, 2, 3, 4, 5, 0)
-
-
-def _order(maps: Tensor) -> tuple[int, ...]:
+def _order(maps: Tensor) -> Order:
+    """The order in which `squash` takes maps: their own if it can, else with the batch innermost."""
     if maps.shape[0] > 1:
         for order in (_BY_SAMPLE, _BY_PLACE):
             if maps.permute(order).is_contiguous():
@@ -256,20 +267,7 @@ def _order(maps: Tensor) -> tuple[int, ...]:
     return _BY_NUMBER
 
 
-def _ordered(maps: Tensor, order: tuple[int, ...]) -> Tensor:
-    """The same values, stored in this order; no copy if they already are."""
-    return maps.permute(order).contiguous().permute(_inverse(order))
-
-
-def _empty_in(order: tuple[int, ...], like: Tensor) -> Tensor:
-    return like.new_empty([like.shape[d] for d in order]).permute(_inverse(order))
-
-
-def _inverse(order: tuple[int, ...]) -> list[int]:
-    return sorted(range(len(order)), key=order.__getitem__)
-
-
-def _squash_problem(poses: Tensor, order: tuple[int, ...]) -> SquashProblem:
+def _squash_problem(poses: Tensor, order: Order) -> SquashProblem:
     batch, cols, channels, rows, height, width = poses.shape
     if order == _BY_SAMPLE:
         outer, places = batch, height * width
@@ -293,7 +291,7 @@ def _squash_natively(maps: Tensor) -> Tensor:
     """`squash` of every pose of capsule maps (batch, cols, channels, rows, height, width)."""
     _check_squash(maps)
     order = _order(maps)
-    result = _empty_in(order, maps)
+    result = _empty_in(order, maps, maps.shape)
     if maps.numel():
         maps = _ordered(maps, order)
         problem = _squash_problem(maps, order)
@@ -308,7 +306,7 @@ _squash_op = torch.library.custom_op("shortcaps::squash", _squash_natively, muta
 @_squash_op.register_fake
 def _fake_squash(maps: Tensor) -> Tensor:
     _check_squash(maps)
-    return _empty_in(_order(maps), maps)
+    return _empty_in(_order(maps), maps, maps.shape)
 
 
 @torch.library.custom_op("shortcaps::squash_backward", mutates_args=(), device_types="cpu")
@@ -316,7 +314,7 @@ def _squash_backward_op(result_grad: Tensor, maps: Tensor) -> Tensor:
     """Gradient of the maps from that of the result."""
     _check_squash(maps, result_grad)
     order = _order(maps)
-    gradient = _empty_in(order, maps)
+    gradient = _empty_in(order, maps, maps.shape)
     if maps.numel():
         result_grad, maps = _ordered(result_grad, order), _ordered(maps, order)
         problem = _squash_problem(maps, order)
@@ -328,7 +326,7 @@ def _squash_backward_op(result_grad: Tensor, maps: Tensor) -> Tensor:
 @_squash_backward_op.register_fake
 def _squash_gradient_shape(result_grad: Tensor, maps: Tensor) -> Tensor:
     _check_squash(maps, result_grad)
-    return _empty_in(_order(maps), maps)
+    return _empty_in(_order(maps), maps, maps.shape)
 
 
 def _squash_backward(ctx: Any, result_grad: Tensor) -> Tensor:
