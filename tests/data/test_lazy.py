@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from shortcaps import progress
-from shortcaps.data import Dataset, load_dataset
+from shortcaps.data import Dataset, join, load_dataset
 from shortcaps.data.lazy import Cache, LazyImages
 from shortcaps.data.own import index, load, reader
 from shortcaps.data.own.index import FileIndex
@@ -222,3 +222,26 @@ def test_reading_many_pictures_says_how_long_it_will_take(
     monkeypatch.setattr(load, "_READ_AT_ONCE", 12)
     load_dataset(photos, "train")
     assert [line.partition(", about")[0] for line in said.messages] == ["12 of 36 images read", "24 of 36 images read"]
+
+
+def test_splits_joined_are_decoded_as_needed_from_the_files_of_both(
+    photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    splits = [pair(photos, split, image_size=24) for split in ("train", "validation")]
+    eager, lazy = (join(*both) for both in zip(*splits, strict=True))
+    files = decoded(monkeypatch)
+    assert isinstance(lazy.images, LazyImages)
+    assert files == []
+    order = torch.randperm(len(eager))
+    assert torch.equal(lazy.images[order], eager.images[order])
+    assert len(files) == len(eager)
+    assert torch.equal(lazy.images.select(order[:5])[:], eager.images[order[:5]])
+    assert lazy.fingerprint() == eager.fingerprint()
+
+
+def test_an_image_that_is_gone_is_named_whichever_split_it_was_of(photos: Path) -> None:
+    both = join(*(pair(photos, split, image_size=24)[1] for split in ("train", "validation")))
+    gone = sorted((photos / "val").rglob("*.png"))[0]
+    gone.unlink()
+    with pytest.raises(DataError, match=f"{gone.parent.name}/{gone.name}.*it could be read before"):
+        both.images[:]

@@ -107,9 +107,9 @@ def test_answers_to_other_images_are_refused(tmp_path: Path) -> None:
         compare(read_records(tmp_path), tmp_path)
 
 
-@pytest.mark.parametrize("changes", [{"recipe": "compact"}, {"precision": "bf16-mixed"}])
-def test_runs_by_different_recipes_or_in_different_precisions_are_not_compared(
-    tmp_path: Path, changes: dict[str, str]
+@pytest.mark.parametrize("changes", [{"recipe": "compact"}, {"precision": "bf16-mixed"}, {"refit": True}])
+def test_runs_by_different_recipes_in_different_precisions_or_on_more_images_are_not_compared(
+    tmp_path: Path, changes: dict[str, object]
 ) -> None:
     record(tmp_path, "compact-23k", 10, 0)
     record(tmp_path, "compact-23k-plain", 100, 0, **changes)
@@ -124,6 +124,13 @@ def test_seeds_of_another_precision_are_not_pooled(tmp_path: Path) -> None:
     assert (found.seeds, found.accuracy) == (2, pytest.approx(1 - 11.5 / IMAGES)), "the two that are alike"
     write_compact(read_records(tmp_path), tmp_path)
     assert "98.85 ± 0.07 (2 seeds)" in (tmp_path / "report.md").read_text()
+
+
+def test_a_report_says_where_validation_images_were_trained_on(tmp_path: Path) -> None:
+    for network, wrong in (("compact-23k", 10), ("compact-23k-plain", 100)):
+        record(tmp_path, network, wrong, 0, refit=True)
+    write_compact(read_records(tmp_path), tmp_path)
+    assert "validation images were trained on as well" in (tmp_path / "report.md").read_text()
 
 
 def test_images_of_the_same_labels_and_another_fingerprint_are_refused(tmp_path: Path) -> None:

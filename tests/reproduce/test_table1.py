@@ -32,10 +32,16 @@ TOTAL_ACCURACY, TOTAL_TIME, TOTAL_MEMORY = 4292.77, 33.411, 20180
 
 
 def made_up(
-    cell: Cell, accuracy: float, seed: int = 0, recipe: str = "fast", precision: str = "32-true", **changes: Any
+    cell: Cell,
+    accuracy: float,
+    seed: int = 0,
+    recipe: str = "fast",
+    precision: str = "32-true",
+    refit: bool = False,
+    **changes: Any,
 ) -> Record:
     """A record that no training made, to test what is done with records."""
-    config = TrainConfig.of(data=cell.dataset, seed=seed, recipe=recipe, precision=precision)
+    config = TrainConfig.of(data=cell.dataset, seed=seed, recipe=recipe, precision=precision, refit=refit)
     settings = asdict(config.make_recipe())
     values = {
         "network": cell.network,

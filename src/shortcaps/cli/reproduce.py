@@ -61,7 +61,7 @@ Examples:
     shortcaps reproduce table1 --report-only
 """,
 )
-@takes_settings(("recipe", "protocol", "epochs", "max_images", "precision"))
+@takes_settings(("recipe", "protocol", "epochs", "max_images", "refit", "precision"))
 def table1_command(
     cells: Annotated[
         str | None, typer.Option(help="Names or patterns, separated by commas. [default: the paper's 48]")
@@ -106,7 +106,7 @@ Examples:
     shortcaps reproduce compact --report-only
 """,
 )
-@takes_settings(("recipe", "protocol", "epochs", "max_images", "precision"))
+@takes_settings(("recipe", "protocol", "epochs", "max_images", "refit", "precision"))
 def compact_command(
     cells: Annotated[str | None, typer.Option(help="Names or patterns, separated by commas. [default: all]")] = None,
     seeds: Seeds = 3,
@@ -152,7 +152,7 @@ Examples:
     shortcaps reproduce ablations --report-only
 """,
 )
-@takes_settings(("recipe", "protocol", "epochs", "max_images", "precision"))
+@takes_settings(("recipe", "protocol", "epochs", "max_images", "refit", "precision"))
 def ablations_command(
     cells: Annotated[str | None, typer.Option(help="Names or patterns, separated by commas. [default: all]")] = None,
     seeds: Seeds = 3,

@@ -161,6 +161,36 @@ class Dataset:
         )
 
 
+def join(first: Dataset, second: Dataset) -> Dataset:
+    """The images of two splits of one data set as one split, which is called and shown as the first.
+
+    Args:
+        first: A split.
+        second: Another, none of whose originals the first has.
+
+    Raises:
+        DataError: Their images differ in shape, or their classes do.
+    """
+    if first.images.shape[1:] != second.images.shape[1:] or first.class_names != second.class_names:
+        raise DataError(
+            f"the images or classes of {first.split} and {second.split} of {first.name} differ: they cannot be joined"
+        )
+    if isinstance(first.images, Tensor) and isinstance(second.images, Tensor):
+        images: Tensor | LazyImages = torch.cat([first.images, second.images])
+    elif isinstance(first.images, LazyImages) and isinstance(second.images, LazyImages):
+        images = first.images.joined(second.images)
+    else:
+        images = torch.cat([first.images[:], second.images[:]])
+    originals = hashes = None
+    if first.originals is not None and second.originals is not None:
+        originals = torch.cat([first.originals, second.originals + first.originals.max() + 1])
+    if first.hashes is not None and second.hashes is not None:
+        hashes = torch.cat([first.hashes, second.hashes])
+    return replace(
+        first, images=images, labels=torch.cat([first.labels, second.labels]), originals=originals, hashes=hashes
+    )
+
+
 def sample_images(data: Dataset, count: int) -> Tensor:
     """A fixed random sample of images, as a network sees them.
 

@@ -28,6 +28,48 @@ class Reader(Protocol):
         """What an image is called in messages."""
 
 
+class ReaderChain:
+    """Several readers as one: the images of the first, then those of the second, and so on.
+
+    Args:
+        readers: The readers, of images of one shape.
+        counts: How many images each of them has.
+    """
+
+    def __init__(self, readers: Sequence[Reader], counts: Sequence[int]) -> None:
+        self.readers = readers
+        self._ends = np.cumsum(counts)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height and width."""
+        return self.readers[0].shape
+
+    def _find(self, place: int) -> tuple[int, int]:
+        """Which reader has an image, and its place there."""
+        number = int(np.searchsorted(self._ends, place, side="right"))
+        return number, place - (int(self._ends[number - 1]) if number else 0)
+
+    def read(self, which: Sequence[int], pixels: NDArray[Any]) -> dict[int, str]:
+        """Write images to uint8 (len(which), channels, height, width); returns why some could not be read, by place in `which`."""
+        problems: dict[int, str] = {}
+        found = [self._find(place) for place in which]
+        for number, reader in enumerate(self.readers):
+            places = [place for place, (owner, _) in enumerate(found) if owner == number]
+            if not places:
+                continue
+            part = np.empty((len(places), *self.shape), np.uint8)
+            failed = reader.read([found[place][1] for place in places], part)
+            pixels[places] = part
+            problems |= {places[place]: reason for place, reason in failed.items()}
+        return problems
+
+    def name(self, place: int) -> str:
+        """What an image is called in messages."""
+        number, inside = self._find(place)
+        return self.readers[number].name(inside)
+
+
 class Cache:
     """The pixels of the first so many images, once they were decoded.
 
@@ -132,3 +174,10 @@ class LazyImages:
     def to(self, device: torch.device | str) -> Tensor:
         """All of them, decoded, on a device."""
         return self[:].to(device)
+
+    def joined(self, others: LazyImages) -> LazyImages:
+        """These images, then others of the same shape, none of them decoded; as many are kept in memory as of both before."""
+        first, second = (int(images.numbers.max(initial=-1)) + 1 for images in (self, others))
+        reader = ReaderChain((self.reader, others.reader), (first, second))
+        numbers = np.concatenate([self.numbers, others.numbers + first])
+        return LazyImages(reader, numbers, Cache(self.cache.count + others.cache.count, reader.shape))

@@ -34,8 +34,11 @@ class Pair:
 
 def paired_notes(records: Iterable[Record]) -> list[str]:
     """What a reader must know of paired differences between these records, and of the images behind them."""
+    records = list(records)
+    refitted = "Where a command says --refit, validation images were trained on as well, by settings chosen before, and the last weights kept."
     return [
         "Differences are paired on the same test images; where several show one digit or object, that is the unit; the seeds count too.",
+        *([refitted] if any(record.refitted for record in records) else []),
         *dict.fromkeys(note for record in records for note in record.dataset.notes),
     ]
 

@@ -65,6 +65,11 @@ class Record:
         return self.manifest.asked["data"]["max_images"]
 
     @property
+    def refitted(self) -> bool:
+        """Whether it was trained on the validation images as well."""
+        return bool(self.manifest.train.data.refit)
+
+    @property
     def precision(self) -> str:
         """What it was trained in, one of `PRECISIONS`."""
         return self.manifest.train.run.precision
@@ -105,7 +110,7 @@ class Record:
     def conditions(self) -> tuple[object, ...]:
         """What must be equal for two networks to be compared: data, protocol, precision, and the recipe but for what it has by network."""
         shared = shared_settings(self.manifest.recipe)
-        data = self.values["dataset"], self.values["protocol"], self.max_images
+        data = self.values["dataset"], self.values["protocol"], self.max_images, self.refitted
         return *data, self.precision, self.recipe, json.dumps(shared, sort_keys=True)
 
     @property
@@ -270,7 +275,7 @@ def find_record(records: list[Record], cell: Cell, config: TrainConfig) -> Recor
         other = record.cell != cell or record.values["seed"] != config.run.seed
         if other or not still_counts(record.values["dataset"]):
             continue
-        differing = differences(record.manifest, config, ("protocol", "max_images", "precision"))
+        differing = differences(record.manifest, config, ("protocol", "max_images", "refit", "precision"))
         if differing:
             raise RunError(
                 f"{record.file_name} was made with {', '.join(differing)}: "

@@ -60,6 +60,7 @@ class DataConfig:
         max_images: Largest number of images in each split.
         per_class: Number of images of each class that are trained on, and as many others, where a class has them, that are validated on.
         draw: Which of the possible draws of `per_class` images.
+        refit: Whether validation images are trained on as well, so that nothing is validated or selected.
         options: Further options of the data set.
     """
 
@@ -91,6 +92,10 @@ class DataConfig:
         "train on this many images of each class, and validate on as many others, where a class has them; the test stays whole",
     )
     draw: int = setting(0, "which draw of the images that --per-class asks for")
+    refit: bool = setting(
+        False,
+        "train on the validation images as well and keep the last weights: once everything is chosen",
+    )
     options: dict[str, Any] = setting({}, "further options of the data set", flag="data_options")
 
     def __post_init__(self) -> None:
@@ -277,6 +282,10 @@ class TrainConfig:
         ):
             if value not in choices:
                 raise RunError(f"unknown {what} {value!r}: choose one of {', '.join(choices)}")
+        if self.data.refit and self.data.protocol != "default":
+            raise RunError(
+                f"--refit goes with protocol default only: under {self.data.protocol}, validation images may show what the test is like"
+            )
         if self.model.freeze is not None and self.model.freeze not in FREEZABLE:
             raise RunError(f"--freeze {self.model.freeze} is not known: choose one of {', '.join(FREEZABLE)}")
         if self.optim.batch_size and self.optim.batch_size % self.run.devices:

@@ -95,9 +95,10 @@ class ConsoleDisplay(Display):
 
     def epoch(self, row: EpochMetrics, epochs: int) -> None:
         """Print the metrics of an epoch."""
+        validation = "" if row.validation_error is None else f"validation error {row.validation_error:.2%}, "
         self.say(
             f"epoch {row.epoch} of {epochs}: loss {row.loss:.4f}, training accuracy {row.accuracy:.2%}, "
-            f"validation error {row.validation_error:.2%}, {row.images_per_second:,.0f} images/s"
+            f"{validation}{row.images_per_second:,.0f} images/s"
         )
 
     def end(self) -> None:

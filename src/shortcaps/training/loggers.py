@@ -28,6 +28,11 @@ PROJECT = "shortcaps"
 _LOGGED = ("loss", "accuracy", "validation_error", "lr", "images_per_second")
 
 
+def _logged(metrics: EpochMetrics) -> dict[str, float]:
+    """What services are told of an epoch: nothing of a validation error where nothing is validated."""
+    return {name: value for name in _LOGGED if (value := getattr(metrics, name)) is not None}
+
+
 def register_logger(name: str) -> Callable[[Maker], Maker]:
     """Register a logger under a name: a decorator for a `Callback` class that takes no arguments.
 
@@ -90,8 +95,8 @@ class TensorBoardLogger(Callback):
 
     def epoch(self, metrics: EpochMetrics) -> None:
         """Write the metrics of an epoch."""
-        for name in _LOGGED:
-            self._writer.add_scalar(name, getattr(metrics, name), metrics.epoch)
+        for name, value in _logged(metrics).items():
+            self._writer.add_scalar(name, value, metrics.epoch)
         self._writer.flush()
 
     def end(self, result: TrainingResult | None) -> None:
@@ -163,7 +168,7 @@ class _Service(Callback):
 
     def epoch(self, metrics: EpochMetrics) -> None:
         """Log the metrics of an epoch."""
-        self._log({"epoch": metrics.epoch} | {name: getattr(metrics, name) for name in _LOGGED}, metrics.step)
+        self._log({"epoch": metrics.epoch} | _logged(metrics), metrics.step)
 
     def _start(self, run: RunInfo, earlier: str | None) -> str:
         """Begin or continue a run of the service, and return its id."""

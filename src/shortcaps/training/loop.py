@@ -16,7 +16,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
-from shortcaps.data import SPLITS, Dataset
+from shortcaps.data import SPLITS, Dataset, join
 from shortcaps.environment import describe_environment
 from shortcaps.errors import RunError, RunFault
 from shortcaps.inference.evaluate import class_activations
@@ -90,7 +90,10 @@ class Trainer:
 
         # All three now: a problem with the test images should be reported before the training, not after it.
         self.splits = in_order(splits) if splits else {split: load_split(config, split, display) for split in SPLITS}
-        self.data, self.validation, self.test = self.splits.values()
+        self.data, self.test = self.splits["train"], self.splits["test"]
+        self.validation: Dataset | None = self.splits["validation"]
+        if config.data.refit:
+            self.data, self.validation = join(self.data, self.splits["validation"]), None
         images = self.data.images
         self.images = images.to(fabric.device) if isinstance(images, Tensor) else images
         self.labels = self.data.labels.to(fabric.device)
@@ -103,6 +106,10 @@ class Trainer:
         if resumed is None:
             recipe, adapted = adapt_recipe(config, recipe, len(self.data), fabric.world_size)
         self.recipe = recipe
+        if self.validation is None and recipe.patience is not None:
+            raise RunError(
+                f"patience {recipe.patience} waits for a lower validation error, and with --refit nothing is validated: leave one of them out"
+            )
         self.augment = augmentation(recipe, self.data)
         classes = len(self.data.class_names)
         self.batches = Batches(self.data.labels, classes, recipe, config.run.seed, fabric.world_size)
@@ -289,7 +296,7 @@ class Trainer:
     @property
     def has_lost_patience(self) -> bool:
         """Whether the validation error has not become lower for as many epochs as the recipe allows."""
-        errors = [row.validation_error for row in self.state.progress.rows]
+        errors = [row.validation_error for row in self.state.progress.rows if row.validation_error is not None]
         patience = self.recipe.patience
         return patience is not None and bool(errors) and len(errors) - 1 - errors.index(min(errors)) >= patience
 
@@ -356,7 +363,7 @@ class Trainer:
         return int(flags[0]) or None, bool(flags[1])
 
     def end_epoch(self, epoch: int, speed: float) -> None:
-        """Validate, keep the weights if they are the best so far, and write metrics and a checkpoint if there is no recent one.
+        """Validate, keep the weights if they are the best so far or nothing is validated, and write metrics and a checkpoint if there is no recent one.
 
         Args:
             epoch: The epoch, counted from 0.
@@ -368,7 +375,7 @@ class Trainer:
         kept = self.state.average or self.state.model.state_dict()
         if self.config.run.keep_epochs and self.fabric.is_global_zero:
             self.run.write_weights(kept, self.run.epoch_file(epoch + 1))
-        if progress.best_error is None or error <= progress.best_error:
+        if error is None or progress.best_error is None or error <= progress.best_error:
             progress.best_error, progress.best_epoch = error, epoch + 1
             self.state.best = {name: tensor.clone() for name, tensor in kept.items()}
         row = EpochMetrics(
@@ -388,8 +395,10 @@ class Trainer:
         self.display.epoch(row, self.recipe.epochs)
         self.callbacks.epoch(row)
 
-    def validation_error(self) -> float:
-        """Validation error as a fraction."""
+    def validation_error(self) -> float | None:
+        """Validation error as a fraction; None where the validation images are trained on."""
+        if self.validation is None:
+            return None
         answers = self.activations(self.validation).argmax(1)
         return 1 - int((answers == self.validation.labels).sum()) / len(self.validation)
 

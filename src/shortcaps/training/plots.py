@@ -21,9 +21,11 @@ def curves(rows: list[dict[str, Any]]) -> str:
     left.plot(epochs, [row["loss"] for row in rows], color=ACCENT, marker=marker, markersize=4)
     left.set(xlabel="epoch", ylabel="training loss", ylim=(0, None))
     training = [100 * (1 - row["accuracy"]) for row in rows]
-    validation = [100 * row["validation_error"] for row in rows]
+    errors = [row["validation_error"] for row in rows]
+    validation = [] if None in errors else [100 * error for error in errors]
     right.plot(epochs, training, color=FAINT, marker=marker, markersize=4, label="training")
-    right.plot(epochs, validation, color=SECOND, marker=marker, markersize=4, label="validation")
+    if validation:
+        right.plot(epochs, validation, color=SECOND, marker=marker, markersize=4, label="validation")
     right.set(xlabel="epoch", ylabel="error (%)")
     if max(training + validation) > 0:  # no logarithm is of an error that was never made
         right.set_yscale("log")

@@ -32,7 +32,7 @@ def write_report(
     """
     model = model.cpu().float().eval()
     with (run / "metrics.csv").open() as file:
-        rows = [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
+        rows = [{name: float(value) if value else None for name, value in row.items()} for row in csv.DictReader(file)]
     target = run / "report.html"
     page = render(model, data, test, manifest, rows, result)
     with atomic_write(target) as file:
@@ -63,11 +63,7 @@ def render(
     if isinstance(model, CapsuleNetwork):
         headline.insert(2, (f"{summary.votes:,}", "votes per image, never built"))
     sections = [
-        section(
-            "Learning",
-            f'<div class="plot">{curves(rows)}</div><p class="soft small">Kept: epoch {result["best_epoch"]}, '
-            f"with the lowest validation error ({result['validation_error']:.2%}).</p>",
-        ),
+        section("Learning", f'<div class="plot">{curves(rows)}</div><p class="soft small">{kept(result)}</p>'),
         section("What is taken for what", f'<div class="plot">{confusion(test)}</div>'),
         section("Worst mistakes", worst_mistakes(data, test)),
     ]
@@ -100,6 +96,13 @@ def caveats(manifest: Manifest, data: Dataset) -> list[str]:
     if manifest.origin is not None:
         notes.append(f"Training began with the weights of {manifest.origin}.")
     return notes
+
+
+def kept(result: dict[str, Any]) -> str:
+    """Which epoch's weights were kept, and why."""
+    if result["validation_error"] is None:
+        return f"Kept: epoch {result['best_epoch']}, the last; the validation images were trained on as well."
+    return f"Kept: epoch {result['best_epoch']}, with the lowest validation error ({result['validation_error']:.2%})."
 
 
 def minutes(seconds: float) -> str:

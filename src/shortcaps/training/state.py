@@ -25,7 +25,7 @@ class EpochMetrics:
         step: Steps so far.
         loss: Mean over the epoch.
         accuracy: On the training images, as a fraction.
-        validation_error: As a fraction.
+        validation_error: As a fraction; None where the validation images are trained on.
         lr: Learning rate of the last step.
         images_per_second: Training speed.
     """
@@ -34,7 +34,7 @@ class EpochMetrics:
     step: int
     loss: float
     accuracy: float
-    validation_error: float
+    validation_error: float | None
     lr: float
     images_per_second: float
 
@@ -58,8 +58,8 @@ class Progress:
 
     Attributes:
         step: Steps taken.
-        best_error: Lowest validation error so far, a share.
-        best_epoch: When that was, counted from 1.
+        best_error: Lowest validation error so far, a share; None where nothing is validated.
+        best_epoch: When that was, counted from 1; the last epoch where nothing is validated.
         rows: The epochs so far.
         seconds: Time spent training.
         losses: Of this epoch's steps.
