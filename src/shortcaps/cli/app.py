@@ -26,7 +26,7 @@ from shortcaps.startup import choices_made
 
 app = typer.Typer(
     name="shortcaps",
-    help="Capsule networks with shortcut routing.",
+    help="Capsule networks with shortcut routing. Begin with `shortcaps serve mnist-baseline-fuzzy` or `shortcaps train`.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="markdown",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
@@ -21,13 +21,13 @@ def spelling(name: str) -> str:
 
 
 def takes_settings(
-    names: Iterable[str], *, default: str | None = None
+    names: Iterable[str], *, default: str | Mapping[str, str] | None = None
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Give a command options for these settings.
 
     Args:
         names: Names of the settings on the command line, with underscores.
-        default: The default that the help shows for all of them; their own defaults if None.
+        default: The default that the help shows for all of them, or by name for some; otherwise their own.
 
     Returns:
         A decorator. The command is called with `settings`, a dictionary of those that were given, and its other parameters.
@@ -42,7 +42,9 @@ def takes_settings(
 
         own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "settings"]
         options = [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_option(name, default))
+            inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_option(name, _default_of(name, default))
+            )
             for name in chosen
         ]
         own = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
@@ -55,15 +57,26 @@ def takes_settings(
     return decorate
 
 
-def _option(name: str, default: str | None) -> Any:
+def _default_of(name: str, default: str | Mapping[str, str] | None) -> str | None:
+    """The default that the help shows; none for what is off or not set."""
+    given = default.get(name) if isinstance(default, Mapping) else default
+    field = FLAGS[name].field
+    if given is not None or field.metadata["shown"] is not None:
+        return given if given is not None else field.metadata["shown"]
+    return (
+        None
+        if field.default is None or field.default is False
+        else "on"
+        if field.default is True
+        else str(field.default)
+    )
+
+
+def _option(name: str, shown: str | None) -> Any:
     flag = FLAGS[name]
     kind = _type_of(flag)
     spelled = name.replace("_", "-")
     words = [_SPELLINGS.get(name, f"--{spelled}/--no-{spelled}" if kind is bool else f"--{spelled}")]
-    own = flag.field.default
-    shown = (
-        default if default is not None else None if own is None or own is False else "on" if own is True else str(own)
-    )
     text = flag.field.metadata["help"]
     text = f"{text[0].upper()}{text[1:]}." + (f" [default: {shown}]" if shown else "")
     panel = (SECTIONS[flag.section].__doc__ or "").partition("\n")[0].removesuffix(".")

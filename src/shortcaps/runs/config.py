@@ -28,15 +28,16 @@ FINE_TUNING_RATE = 0.1
 """Share of the recipe's learning rate with which trained weights are trained on: at the full rate they would soon be forgotten."""
 
 
-def setting(default: Any, help: str, *, flag: str | None = None) -> Any:  # noqa: A002
+def setting(default: Any, help: str, *, flag: str | None = None, shown: str | None = None) -> Any:  # noqa: A002
     """A field of a config.
 
     Args:
         default: Its default.
         help: Its text in `--help`, without a capital letter and a full stop.
         flag: Its name on the command line and in `TrainConfig.of`, if it differs from the field's.
+        shown: What `--help` says of its default, if that is not the default itself.
     """
-    metadata = {"help": help, "flag": flag}
+    metadata = {"help": help, "flag": flag, "shown": shown}
     if isinstance(default, dict):
         return dataclasses.field(default_factory=dict, metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
@@ -136,7 +137,12 @@ class ModelConfig:
         settings: Further settings of `create_model`.
     """
 
-    name: str = setting("baseline", f"network: {', '.join(MODELS.known())}", flag="model")
+    name: str = setting(
+        "baseline",
+        f"network: {', '.join(name for name in MODELS.known() if not name.startswith('pairs-'))}; pairs-NAME for pairs of digits (docs/studies.md)",
+        flag="model",
+        shown="baseline; a compact one for images of your own",
+    )
     routing: str = setting("fuzzy", f"routing: {', '.join(ROUTINGS.known())}")
     shortcut: bool = setting(True, "let local capsules vote for the classes directly, or route layer by layer")
     start: str | None = setting(
@@ -165,7 +171,7 @@ class OptimConfig:
     """
 
     recipe: str | None = setting(
-        None, f"how to train: {', '.join(RECIPES.known())}, or the path of a TOML file; by default the network's own"
+        None, f"how to train: {', '.join(RECIPES.known())}, or the path of a TOML file", shown="the network's own"
     )
     epochs: Positive | None = setting(None, "number of epochs, instead of the recipe's")
     batch_size: Positive | None = setting(None, "images in a step, over all devices, instead of the recipe's")
@@ -285,6 +291,10 @@ class TrainConfig:
         if self.data.refit and self.data.protocol != "default":
             raise RunError(
                 f"--refit goes with protocol default only: under {self.data.protocol}, validation images may show what the test is like"
+            )
+        if self.data.refit and self.data.per_class is not None:
+            raise RunError(
+                f"--per-class {self.data.per_class} says how many images are trained on, and --refit adds to them: leave one of them out"
             )
         if self.model.freeze is not None and self.model.freeze not in FREEZABLE:
             raise RunError(f"--freeze {self.model.freeze} is not known: choose one of {', '.join(FREEZABLE)}")
