@@ -179,7 +179,10 @@ class Liar(nn.Conv2d):
         (lambda: feature_channels(nn.ReLU()), TypeError, "ReLU is no backbone: it should say in `out_channels`"),
         (lambda: create_backbone("stam", 1), ValueError, "unknown backbone 'stam': choose one of"),
         (lambda: create_backbone("stem", 1, depth=3), TypeError, "backbone 'stem' with settings {'depth': 3}"),
-        (lambda: create_backbone("stem", 1, width=0), ValueError, "width 0 of the stem is too small"),
+        (lambda: create_backbone("stem", 1, width=0), ValueError, "width 0 is too small: it must be at least 1"),
+        (lambda: create_backbone("convolutional", 1, strides=(2, 0, 2, 1)), ValueError, "strides 0 is too small"),
+        (lambda: create_backbone("convolutional", 1, first_kernel=0), ValueError, "first_kernel 0 is too small"),
+        (lambda: create_backbone("residual", 1, blocks=(1, -1, 2)), ValueError, "blocks -1 is too small"),
         (
             lambda: create_backbone("convolutional", 1, widths=(4,)),
             ValueError,

@@ -347,6 +347,11 @@ def test_networks_are_finite_under_bfloat16_autocast(routing: str, shortcut: boo
         ),
         (lambda: shortcaps.create_model(iterations=0), ValueError, "iterations 0 is too small"),
         (lambda: shortcaps.create_model(passes=0), ValueError, "passes 0 is too small: it must be at least 1"),
+        (
+            lambda: shortcaps.create_model(image_size="28"),
+            ValueError,
+            "image_size '28' is neither a number nor a height",
+        ),
         (lambda: shortcaps.create_model(routing=shortcaps.EM(), iterations=2), TypeError, "iterations is given twice"),
         (lambda: shortcaps.create_model(classes=0), ValueError, "classes 0 is too small"),
         (

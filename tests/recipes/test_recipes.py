@@ -118,6 +118,8 @@ def test_an_entry_may_be_for_a_network_with_one_routing(tmp_path: Path) -> None:
         (('"anywhere"', '"nowhere"'), "unknown placement 'nowhere'"),
         (("lr = 8e-3", "rate = 8e-3"), "unknown setting 'rate'"),
         (('loss = "margin"', 'loss = "gap"'), "unknown loss 'gap'"),
+        (("lr = 8e-3", "loss_settings = 5"), "loss_settings 5 should be a table"),
+        (("[model.sabour]", "[model]\nsabour = 5\n[data.mnist]"), "by_model.sabour 5 should be a valid dictionary"),
     ],
 )
 def test_mistakes_in_a_recipe_name_the_file_and_the_value(

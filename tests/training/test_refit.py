@@ -12,12 +12,15 @@ from typing import Any
 import pytest
 import torch
 
+import shortcaps
 from shortcaps.cli import main
 from shortcaps.data import Dataset, join, load_dataset
 from shortcaps.errors import DataError, RunError
 from shortcaps.runs.config import TrainConfig
-from shortcaps.runs.directory import RunDirectory
+from shortcaps.runs.directory import RunDirectory, read_manifest
 from shortcaps.runs.weights import read_tensors
+from shortcaps.studies import STUDIES
+from shortcaps.studies.trained import Shelf, runs_by_pattern
 from shortcaps.training.display import Display
 from shortcaps.training.run import train
 from shortcaps.training.setup import load_split
@@ -60,14 +63,14 @@ def test_it_is_training_on_the_union_of_both_splits_to_the_last_epoch(tmp_path: 
 def test_nothing_is_validated_and_the_run_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def shortcaps(*arguments: object) -> None:
+    def command(*arguments: object) -> None:
         monkeypatch.setattr(sys, "argv", ["shortcaps", *map(str, arguments)])
         with pytest.raises(SystemExit) as ended:
             main()
         assert not ended.value.code
 
     run = tmp_path / "run"
-    shortcaps("train", *flags(SETTINGS), "--refit", "--out", run)
+    command("train", *flags(SETTINGS), "--refit", "--out", run)
     said = capsys.readouterr().out
     assert said.count("training accuracy") == 2
     assert "validation" not in said
@@ -77,7 +80,7 @@ def test_nothing_is_validated_and_the_run_says_so(
     assert (result["validation_error"], result["best_epoch"]) == (None, 2)
     kept = "Kept: epoch 2, the last; the validation images were trained on as well."
     assert kept in (run / "report.html").read_text()
-    shortcaps("evaluate", run, "--split", "validation")
+    command("evaluate", run, "--split", "validation")
     assert "was trained on these images as well (--refit)" in " ".join(capsys.readouterr().err.split())
 
 
@@ -91,11 +94,60 @@ def test_a_run_cut_off_goes_on_to_the_same_weights(tmp_path: Path) -> None:
     assert all(torch.equal(whole[name], cut[name]) for name in whole)
 
 
-def test_what_needs_a_validation_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="patience 3 waits for a lower validation error"):
-        train(TrainConfig.of(**SETTINGS, refit=True, patience=3), tmp_path / "run")
+def test_what_contradicts_it_is_refused_and_patience_takes_no_effect(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="--refit goes with protocol default only: under paper"):
         TrainConfig.of(**SETTINGS, refit=True, protocol="paper")
+    with pytest.raises(RunError, match="--per-class 5 says how many images are trained on, and --refit adds to them"):
+        TrainConfig.of(**SETTINGS, refit=True, per_class=5)
+    result = train(TrainConfig.of(**SETTINGS, refit=True, patience=1), tmp_path / "run")
+    assert result is not None
+    assert result.best_epoch == 2
+    assert read_manifest(tmp_path / "run").recipe.patience is None
+
+
+def test_epochs_and_batches_are_fitted_to_the_images_that_they_were_chosen_with(tmp_path: Path) -> None:
+    config = TrainConfig.of(data="mnist", model="cnn-23k", recipe="fast", epochs=1)
+    train(config, tmp_path / "chosen")
+    train(config.changed(refit=True), tmp_path / "refitted")
+    chosen, refitted = (read_manifest(tmp_path / name).recipe for name in ("chosen", "refitted"))
+    assert (refitted.batch_size, refitted.epochs) == (chosen.batch_size, chosen.epochs)
+
+
+def test_affnist_digits_that_validation_shifted_are_trained_on_unshifted() -> None:
+    train_, validation = (load_dataset("affnist", split) for split in ("train", "validation"))
+    mnist = load_dataset("mnist", "validation").images
+    both = join(train_, validation)
+    assert torch.equal(both.images[len(train_) :, :, 6:-6, 6:-6], mnist)
+    assert not torch.equal(validation.images[:, :, 6:-6, 6:-6], mnist)
+    few = validation.subset(slice(3, 6))
+    assert torch.equal(join(train_, few).images[len(train_) :], both.images[len(train_) + 3 : len(train_) + 6])
+
+
+def test_weights_are_not_selected_by_images_that_they_were_trained_on(tmp_path: Path) -> None:
+    train(TrainConfig.of(**SETTINGS, refit=True), tmp_path / "refitted")
+    further = TrainConfig.of(**SETTINGS, start=str(tmp_path / "refitted"))
+    with pytest.raises(RunError, match=r"refitted was trained on the validation images of mnist as well \(--refit\)"):
+        train(further, tmp_path / "further")
+    assert train(further.changed(refit=True), tmp_path / "further-refitted") is not None
+
+
+def test_studies_take_no_refitted_run(tmp_path: Path) -> None:
+    config = TrainConfig.of(**SETTINGS, refit=True, adapt=False)
+    train(config, tmp_path / "runs" / "refitted")
+    shelf = Shelf([tmp_path / "runs"])
+    assert shelf.find(config.changed(refit=False)) is None
+    assert shelf.find(config) == tmp_path / "runs" / "refitted"
+    with pytest.raises(RunError, match=r"was trained on the validation images as well \(--refit\)"):
+        next(runs_by_pattern(str(tmp_path / "runs" / "refitted"), STUDIES["few"]))
+
+
+def test_images_given_in_python_are_trained_on_as_well(tmp_path: Path) -> None:
+    data = load_dataset("mnist", "train")
+    result = shortcaps.train("cnn-23k", data, out=tmp_path / "run", show=False, refit=True, epochs=1)
+    assert result is not None
+    manifest = read_manifest(result.run)
+    assert manifest.train.data.refit
+    assert json.loads((result.run / "result.json").read_text())["validation_error"] is None
 
 
 def test_splits_joined_are_the_first_and_then_the_second() -> None:
@@ -115,5 +167,7 @@ def test_originals_of_two_splits_stay_apart() -> None:
 
 def test_splits_of_other_classes_are_not_joined() -> None:
     first: Dataset = load_dataset("mnist", "train")
-    with pytest.raises(DataError, match="the images or classes of train and train of mnist differ"):
+    with pytest.raises(
+        DataError, match="train of mnist and train of mnist differ in class_names: they cannot be joined"
+    ):
         join(first, replace(first, class_names=tuple("abcdefghij")))

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from shortcaps.backbones.base import Shape, lay_out_channels_last, read_channels_last, register_backbone
 from shortcaps.backbones.shapes import shape_after
+from shortcaps.errors import check_at_least_one
 
 
 def convolution(in_channels: int, channels: int, kernel: int = 3, stride: int = 1) -> nn.Sequential:
@@ -42,6 +43,7 @@ class ConvolutionalBackbone(nn.Module):
             raise ValueError(
                 f"widths {tuple(widths)} and strides {tuple(strides)}: give one of each for every convolution"
             )
+        check_at_least_one(widths=widths, strides=strides, first_kernel=first_kernel)
         if not all(-len(widths) <= index < len(widths) for index in out_indices) or not out_indices:
             raise ValueError(f"out_indices {tuple(out_indices)}: there are {len(widths)} convolutions, counted from 0")
         befores = (in_channels, *widths[:-1])

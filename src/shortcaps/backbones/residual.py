@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from shortcaps.backbones.base import Shape, lay_out_channels_last, read_channels_last, register_backbone
 from shortcaps.backbones.convolutional import convolution
 from shortcaps.backbones.shapes import UnknownShape, shape_after
+from shortcaps.errors import check_at_least_one
 
 
 class ResidualBlock(nn.Module):
@@ -62,6 +63,7 @@ class ResidualBackbone(nn.Module):
         super().__init__()
         if len(widths) != len(blocks) or not widths:
             raise ValueError(f"widths {tuple(widths)} and blocks {tuple(blocks)}: give one of each for every stage")
+        check_at_least_one(widths=widths, blocks=blocks)
         if not all(-len(widths) <= index < len(widths) for index in out_indices) or not out_indices:
             raise ValueError(f"out_indices {tuple(out_indices)}: there are {len(widths)} stages, counted from 0")
         self.stem = convolution(in_channels, widths[0])

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from shortcaps.backbones.base import Shape, register_backbone
 from shortcaps.backbones.shapes import shape_after
+from shortcaps.errors import check_at_least_one
 
 
 @register_backbone("stem")
@@ -22,9 +23,7 @@ class Stem(nn.Module):
 
     def __init__(self, in_channels: int, width: int = 64, kernel: int = 5, stride: int = 2) -> None:
         super().__init__()
-        for name, value in (("width", width), ("kernel", kernel), ("stride", stride)):
-            if value < 1:
-                raise ValueError(f"{name} {value} of the stem is too small: it must be at least 1")
+        check_at_least_one(width=width, kernel=kernel, stride=stride)
         self.out_channels = (width,)
         self.convolution = nn.Conv2d(in_channels, width, kernel, stride)
         self.norm = nn.BatchNorm2d(width)

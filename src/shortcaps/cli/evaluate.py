@@ -76,7 +76,7 @@ def evaluate_command(
                 f"the {split} images of {name} have changed since this network was trained: if pictures were moved there from "
                 "another split, it may have been trained on some of them"
             )
-    if is_own and split == "validation" and trained.refit:
+    if is_own and split == "validation" and trained.refit and images.protocol == trained.protocol:
         note(f"{run} was trained on these images as well (--refit): its accuracy on them says nothing of new ones")
     check_images(model, images, str(run))
     device = best_device()

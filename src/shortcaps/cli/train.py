@@ -134,6 +134,7 @@ def _default_name(config: TrainConfig) -> str:
     parts += [] if model.shortcut else ["sequential"]
     parts += [] if config.optim.recipe is None else [Path(config.optim.recipe).stem]
     parts += [] if data.protocol == default.data.protocol else [f"{data.protocol}-protocol"]
+    parts += ["refit"] if data.refit else []
     parts += [] if model.start is None else ["from", Path(model.start).name]
     parts += [] if config.run.seed == default.run.seed else [f"seed{config.run.seed}"]
     return "-".join(parts)

@@ -100,10 +100,11 @@ def _shifted_digits(name: str, split: str, protocol: str) -> Dataset:
     """MNIST's digits on 40x40 pixels, for training and for a validation that sees nothing affine."""
     images, labels = read_split(MNIST, split, None)
     images = F.pad(images, (_PADDING,) * 4)
+    unshifted = None
     if split == "validation":
         # Shifted as in training, with a fixed seed: nothing affine is seen before the test.
         generator = torch.Generator().manual_seed(SEEDS["validation"])
-        images = Shift(_TRAINING_SHIFT)(images, generator)
+        images, unshifted = Shift(_TRAINING_SHIFT)(images, generator), images
     return Dataset(
         name,
         "MNIST on 40x40, shifted",
@@ -114,6 +115,7 @@ def _shifted_digits(name: str, split: str, protocol: str) -> Dataset:
         MNIST.class_names,
         augment=View((Shift(_TRAINING_SHIFT),)),
         augment_anywhere=View((PlaceAnywhere(),)),
+        unshifted=unshifted,
     )
 
 

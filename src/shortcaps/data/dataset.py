@@ -41,6 +41,7 @@ class Dataset:
         augment: How they reach it in training, as published.
         augment_anywhere: How they reach it in training if the recipe places digits anywhere on their background; None if the set
             has no such variant.
+        unshifted: (count, …) like `images`, what they were before validation moved them, if it did: what they would be trained on as.
         originals: (count,), which digit or object each image shows, if several show the same one and so are not independent.
         hashes: (count, 32), uint8, the SHA-256 of the file of each image, if each has one.
         fit: How pictures that are not square were made to fit, one of `decode.FITS`.
@@ -60,6 +61,7 @@ class Dataset:
     view: View = field(default_factory=View)
     augment: View = field(default_factory=View)
     augment_anywhere: View | None = None
+    unshifted: Tensor | None = None
     originals: Tensor | None = None
     hashes: Tensor | None = None
     fit: str = DEFAULT_FIT
@@ -76,6 +78,10 @@ class Dataset:
         if self.labels.dtype != torch.int64 or self.labels.shape != self.images.shape[:1]:
             raise ValueError(
                 f"labels are {self.labels.dtype} {tuple(self.labels.shape)}: expected one int64 for each image"
+            )
+        if self.unshifted is not None and self.unshifted.shape != self.images.shape:
+            raise ValueError(
+                f"unshifted is {tuple(self.unshifted.shape)}: expected {tuple(self.images.shape)}, as images"
             )
         if self.hashes is not None and self.hashes.shape != (len(self.labels), 32):
             raise ValueError(f"hashes are {tuple(self.hashes.shape)}: expected 32 bytes for each image")
@@ -156,6 +162,7 @@ class Dataset:
             self,
             images=self.images[indices] if isinstance(self.images, Tensor) else self.images.select(indices),
             labels=self.labels[indices],
+            unshifted=None if self.unshifted is None else self.unshifted[indices],
             originals=None if self.originals is None else self.originals[indices],
             hashes=None if self.hashes is None else self.hashes[indices],
         )
@@ -166,21 +173,26 @@ def join(first: Dataset, second: Dataset) -> Dataset:
 
     Args:
         first: A split.
-        second: Another, none of whose originals the first has.
+        second: Another, with other originals. Images that it has moved for validation are taken as they were before.
 
     Raises:
-        DataError: Their images differ in shape, or their classes do.
+        DataError: The two are not of one data set, or differ in shape, classes or in how their images are shown.
     """
-    if first.images.shape[1:] != second.images.shape[1:] or first.class_names != second.class_names:
+    for what in ("name", "protocol", "class_names", "view", "augment", "augment_anywhere", "fit"):
+        if str(getattr(first, what)) != str(getattr(second, what)):
+            raise DataError(
+                f"{first.split} of {first.name} and {second.split} of {second.name} differ in {what}: they cannot be joined"
+            )
+    if first.images.shape[1:] != second.images.shape[1:]:
         raise DataError(
-            f"the images or classes of {first.split} and {second.split} of {first.name} differ: they cannot be joined"
+            f"{first.split} of {first.name} has images {tuple(first.images.shape[1:])}, {second.split} has "
+            f"{tuple(second.images.shape[1:])}: they cannot be joined"
         )
-    if isinstance(first.images, Tensor) and isinstance(second.images, Tensor):
-        images: Tensor | LazyImages = torch.cat([first.images, second.images])
-    elif isinstance(first.images, LazyImages) and isinstance(second.images, LazyImages):
-        images = first.images.joined(second.images)
+    one, other = first.images, second.images if second.unshifted is None else second.unshifted
+    if isinstance(one, LazyImages) and isinstance(other, LazyImages):
+        images: Tensor | LazyImages = one.joined(other)
     else:
-        images = torch.cat([first.images[:], second.images[:]])
+        images = torch.cat([one[:], other[:]])
     originals = hashes = None
     if first.originals is not None and second.originals is not None:
         originals = torch.cat([first.originals, second.originals + first.originals.max() + 1])

@@ -28,48 +28,6 @@ class Reader(Protocol):
         """What an image is called in messages."""
 
 
-class ReaderChain:
-    """Several readers as one: the images of the first, then those of the second, and so on.
-
-    Args:
-        readers: The readers, of images of one shape.
-        counts: How many images each of them has.
-    """
-
-    def __init__(self, readers: Sequence[Reader], counts: Sequence[int]) -> None:
-        self.readers = readers
-        self._ends = np.cumsum(counts)
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """Channels, height and width."""
-        return self.readers[0].shape
-
-    def _find(self, place: int) -> tuple[int, int]:
-        """Which reader has an image, and its place there."""
-        number = int(np.searchsorted(self._ends, place, side="right"))
-        return number, place - (int(self._ends[number - 1]) if number else 0)
-
-    def read(self, which: Sequence[int], pixels: NDArray[Any]) -> dict[int, str]:
-        """Write images to uint8 (len(which), channels, height, width); returns why some could not be read, by place in `which`."""
-        problems: dict[int, str] = {}
-        found = [self._find(place) for place in which]
-        for number, reader in enumerate(self.readers):
-            places = [place for place, (owner, _) in enumerate(found) if owner == number]
-            if not places:
-                continue
-            part = np.empty((len(places), *self.shape), np.uint8)
-            failed = reader.read([found[place][1] for place in places], part)
-            pixels[places] = part
-            problems |= {places[place]: reason for place, reason in failed.items()}
-        return problems
-
-    def name(self, place: int) -> str:
-        """What an image is called in messages."""
-        number, inside = self._find(place)
-        return self.readers[number].name(inside)
-
-
 class Cache:
     """The pixels of the first so many images, once they were decoded.
 
@@ -176,8 +134,43 @@ class LazyImages:
         return self[:].to(device)
 
     def joined(self, others: LazyImages) -> LazyImages:
-        """These images, then others of the same shape, none of them decoded; as many are kept in memory as of both before."""
-        first, second = (int(images.numbers.max(initial=-1)) + 1 for images in (self, others))
-        reader = ReaderChain((self.reader, others.reader), (first, second))
-        numbers = np.concatenate([self.numbers, others.numbers + first])
-        return LazyImages(reader, numbers, Cache(self.cache.count + others.cache.count, reader.shape))
+        """These images, then others of the same shape; whichever is kept in memory stays there."""
+        chain = _Chain((self, others))
+        return LazyImages(chain, np.arange(len(self) + len(others)), Cache(0, chain.shape))
+
+
+class _Chain:
+    """Several `LazyImages` as one reader: the images of the first, then those of the second, each kept in memory as they are by themselves.
+
+    Args:
+        parts: The images.
+    """
+
+    def __init__(self, parts: Sequence[LazyImages]) -> None:
+        self.parts = parts
+        self._ends = np.cumsum([len(part) for part in parts])
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height and width."""
+        return self.parts[0].reader.shape
+
+    def _find(self, place: int) -> tuple[int, int]:
+        """Which part has an image, and its place there."""
+        number = int(np.searchsorted(self._ends, place, side="right"))
+        return number, place - (int(self._ends[number - 1]) if number else 0)
+
+    def read(self, which: Sequence[int], pixels: NDArray[Any]) -> dict[int, str]:
+        """Write images to uint8 (len(which), channels, height, width); the parts themselves name one that cannot be read."""
+        found = [self._find(place) for place in which]
+        for number, part in enumerate(self.parts):
+            places = [place for place, (owner, _) in enumerate(found) if owner == number]
+            if places:
+                pixels[places] = part[torch.tensor([found[place][1] for place in places])].numpy()
+        return {}
+
+    def name(self, place: int) -> str:
+        """What an image is called in messages."""
+        number, inside = self._find(place)
+        part = self.parts[number]
+        return part.reader.name(int(part.numbers[inside]))

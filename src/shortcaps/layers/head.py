@@ -9,6 +9,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from shortcaps.errors import check_at_least_one
 from shortcaps.layers.capsules import ClassCapsules
 from shortcaps.layers.dropout import CapsuleDropout
 from shortcaps.layers.primary import PrimaryCapsules
@@ -74,11 +75,9 @@ class CapsuleHead(nn.Module):
             raise ValueError(
                 f"in_channels {in_channels} and capsules {capsules}: give one of each for every feature map"
             )
-        numbers = {"in_channels": self.in_channels, "capsules": self.channels}
-        numbers |= {"classes": (classes,), "pose": (pose,), "passes": (passes,)}
-        for name, values in numbers.items():
-            if min(values) < 1:
-                raise ValueError(f"{name} {min(values)} is too small: it must be at least 1")
+        check_at_least_one(
+            in_channels=self.in_channels, capsules=self.channels, classes=classes, pose=pose, passes=passes
+        )
         if readout not in READOUTS:
             raise ValueError(f"unknown readout {readout!r}: choose one of {', '.join(READOUTS)}")
         self.classes, self.pose, self.passes, self.path = classes, pose, passes, check_path(path)

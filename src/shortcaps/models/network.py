@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from shortcaps.backbones import Stem
+from shortcaps.errors import check_at_least_one
 from shortcaps.kernels.library import is_transformed
 from shortcaps.layers import ClassCapsules
 from shortcaps.models.plan import Plan, Size
@@ -71,9 +72,7 @@ class Network(nn.Module):
             raise ValueError(
                 f"image_size {min(image_size)} is too small: this network needs at least {self.min_image_size}"
             )
-        for name, value in (("channels", channels), ("classes", classes)):
-            if value < 1:
-                raise ValueError(f"{name} {value} is too small: it must be at least 1")
+        check_at_least_one(channels=channels, classes=classes)
         self.image_size, self.channels, self.classes = image_size, channels, classes
         self._range_checked = False
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch import nn
 
 from shortcaps.backbones import create_backbone, feature_shapes
 from shortcaps.backbones.base import Shape
+from shortcaps.errors import check_at_least_one
 
 Size = tuple[int, int]
 _LARGEST_TRIED = 512
@@ -19,7 +21,11 @@ _LARGEST_TRIED = 512
 
 def as_size(image_size: int | Size) -> Size:
     """Height and width; a single number stands for both."""
-    return (image_size, image_size) if isinstance(image_size, int) else (int(image_size[0]), int(image_size[1]))
+    if isinstance(image_size, int | Integral):
+        return int(image_size), int(image_size)
+    if isinstance(image_size, str) or len(image_size) != 2:
+        raise ValueError(f"image_size {image_size!r} is neither a number nor a height and a width")
+    return int(image_size[0]), int(image_size[1])
 
 
 @dataclass(frozen=True)
@@ -57,16 +63,13 @@ class Architecture:
             )
         if None in self.kernels[:-1]:
             raise ValueError(f"kernels {self.kernels}: only the last may be None, which covers whatever is left")
-        numbers = {
-            "capsule_channels": self.capsule_channels,
-            "kernels": self.kernels,
-            "strides": self.strides,
-            **{name: (getattr(self, name),) for name in ("pose", "passes")},
-        }
-        for name, values in numbers.items():
-            for value in values:
-                if value is not None and value < 1:
-                    raise ValueError(f"{name} {value} is too small: it must be at least 1")
+        check_at_least_one(
+            capsule_channels=self.capsule_channels,
+            kernels=self.kernels,
+            strides=self.strides,
+            pose=self.pose,
+            passes=self.passes,
+        )
 
 
 @dataclass(frozen=True)
@@ -138,9 +141,7 @@ def make_plan(
         ValueError: A layer would have no position; the message names the layer and the smallest image that is large enough.
     """
     size = as_size(image_size)
-    for name, value in (("image_size", min(size)), ("channels", channels), ("classes", classes)):
-        if value < 1:
-            raise ValueError(f"{name} {value} is too small: it must be at least 1")
+    check_at_least_one(image_size=size, channels=channels, classes=classes)
     if backbone is None:
         with torch.device("meta"):
             backbone = create_backbone(architecture.backbone, channels, **architecture.backbone_settings)

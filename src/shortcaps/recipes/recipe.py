@@ -93,6 +93,9 @@ class Recipe:
 
     def changed(self, changes: Mapping[str, Any]) -> Recipe:
         """The same recipe with other settings; entries are added to tables, which are not replaced."""
+        for name in _MERGED:
+            if not isinstance(changes.get(name, {}), Mapping):
+                raise RunError(f"{name} {changes[name]!r:.40} should be a table")
         merged = {name: {**getattr(self, name), **changes[name]} for name in _MERGED if name in changes}
         return replace(self, **{**changes, **merged})
 
@@ -149,10 +152,10 @@ def read_recipe(file: str | Path) -> RecipeSpec:
     """
     values = read_toml(Path(file))
     description = values.pop("description", "")
-    tables = [values.pop(name, {}) for name in ("data", "routing", "model")]
+    tables = {f"by_{name}": values.pop(name, {}) for name in ("data", "routing", "model")}
     try:
-        spec = RecipeSpec(Recipe(**values), description, *tables)
-        for changes in (changes for table in tables for changes in table.values()):
+        spec = RecipeSpec(recipe=Recipe(**values), description=description, **tables)
+        for changes in (changes for table in tables.values() for changes in table.values()):
             spec.recipe.changed(changes)
     except RunError as error:
         raise RunError(f"{file}: {error}") from error

@@ -87,7 +87,7 @@ def paired_difference(first: Answers, second: Answers, *, by_seed: bool = False)
 
     The variance of the difference has two parts. Clusters: the spread of the clusters' own differences (averaged over seeds) about the mean
     difference, as in cluster surveys. Seeds: the spread of each network's accuracies beyond what single images cause; one seed has no
-    spread, so with one seed of either network the interval is that of the images alone. Student's quantile is taken with the degrees of
+    spread, so a network with one seed adds nothing. Student's quantile is taken with the degrees of
     freedom that Satterthwaite's formula gives for the sum.
 
     Args:

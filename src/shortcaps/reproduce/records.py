@@ -134,7 +134,7 @@ class Record:
         """Trained by the paper's recipe and protocol, in single precision, as long as the paper's, on all images, and tested on the published set."""
         # Where the paper's protocol leaks nothing, the default is the same.
         as_the_authors = self.values["protocol"] == "paper" or "paper" not in self.dataset.leaks
-        in_full = self.precision == "32-true" and not self.shortened
+        in_full = self.precision == "32-true" and not self.shortened and not self.refitted
         return self.recipe == "paper" and as_the_authors and in_full and not self.is_replica
 
     @property
@@ -263,6 +263,8 @@ def differences(made: Manifest, asked: TrainConfig, flags: Iterable[str]) -> lis
         flags: Names of settings, as on the command line; those that a recipe has are compared as they took effect.
     """
     before, now = asdict(made.recipe), asdict(asked.make_recipe())
+    if asked.model.start is not None:  # the network is there already: what a recipe has for networks takes no effect
+        now |= {"dropout": None, "routing_settings": {}}
     compared = [(name, before[name], now[name]) for name in now]
     # What was adapted to the number of images shows in the recipe that took effect.
     compared += [(name, made.train.get(name), asked.get(name)) for name in flags if name not in (*now, "adapt")]

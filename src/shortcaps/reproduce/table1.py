@@ -20,7 +20,7 @@ from shortcaps.reproduce.pairs import pair_runs
 from shortcaps.reproduce.records import Record, alike
 from shortcaps.reproduce.shortcuts import shortcut_sentences
 
-REGENERATED, SHORTENED, TRIAL, LEAKY = "ʳ", "ˢ", "ᵗ", "ᵖ"
+REGENERATED, SHORTENED, TRIAL, LEAKY, REFITTED = "ʳ", "ˢ", "ᵗ", "ᵖ", "ᵛ"
 TITLE = "Table 1: test accuracy in %, the paper's and ours"
 
 
@@ -44,7 +44,8 @@ class Ours:
         """Marks for what differs from the paper."""
         first = self.records[0]
         marks = (REGENERATED if first.is_replica else "") + (SHORTENED if first.shortened else "")
-        return marks + (TRIAL if first.trial else "") + (LEAKY if first.leaky else "")
+        marks += (TRIAL if first.trial else "") + (LEAKY if first.leaky else "")
+        return marks + (REFITTED if first.refitted else "")
 
     @property
     def parameters(self) -> str:
@@ -239,6 +240,11 @@ def notes(records: Sequence[Record]) -> list[str]:
             LEAKY,
             any(record.leaky for record in records),
             "the paper's protocol: the choice of weights saw what the test is like.",
+        ),
+        (
+            REFITTED,
+            any(record.refitted for record in records),
+            "trained on the validation images as well (--refit), by settings chosen before.",
         ),
     ]
     said += [f"{mark} {meaning[:1].lower()}{meaning[1:]}" for mark, is_there, meaning in marks if is_there]

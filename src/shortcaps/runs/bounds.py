@@ -32,6 +32,11 @@ _TYPES: dict[str, Any] = {
     "passes": _Rounds,
     "iterations": _Rounds,
     "dropout": Annotated[float, Field(ge=0, le=1)],
+    "capsules": Positive | list[Positive] | tuple[Positive, ...],
+    "readout": str,
+    "rectified": bool,
+    "normalised": bool,
+    "outputs": str,
 }
 """The settings of this package's networks. Others belong to plug-ins, which check their own."""
 _BOUNDS: dict[str, TypeAdapter[Any]] = {name: TypeAdapter(kind) for name, kind in _TYPES.items()}

@@ -160,7 +160,12 @@ def _conditions(measurement: Measurement) -> dict[str, Any]:
     run = measurement.record["run"]
     shared = {name: value for name, value in completed(run["conditions"]).items() if name not in SETTINGS_BY_NETWORK}
     data = {name: run.get(name) for name in ("dataset", "protocol", "max_images")}
-    return {**shared, **data, "precision": run.get("precision", "32-true"), "by_hand": run.get("by_hand", {})}
+    later = {
+        "refit": run.get("refit", False),
+        "precision": run.get("precision", "32-true"),
+        "by_hand": run.get("by_hand", {}),
+    }
+    return {**shared, **data, **later}
 
 
 def _kept(measurements: Sequence[Measurement], claim: Claim) -> Tensor:

@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 ELSEWHERE = ("compact", "table1", "table1-long")
 """Folders beside that of the studies where `shortcaps reproduce` keeps its runs."""
 _MUST_FIT = (
-    *("data", "protocol", "max_images", "per_class", "draw", "data_options", "camera", "image_size", "colour"),
+    *("data", "protocol", "max_images", "per_class", "refit", "draw", "data_options", "camera", "image_size", "colour"),
     *("model", "routing", "shortcut", "network", "start", "freeze", "seed", "precision"),
 )
 """Settings besides those of the recipe in which a run must be what was asked for."""
@@ -76,6 +76,7 @@ class Trained:
             "epochs": manifest.recipe.epochs,
             "recipe_epochs": manifest.train.changed(epochs=None).make_recipe().epochs,
             "max_images": manifest.train.data.max_images,
+            "refit": manifest.train.data.refit,
             "conditions": shared_settings(manifest.recipe),
             "by_network": settings_by_network(manifest.recipe),
             "by_hand": {
@@ -210,6 +211,10 @@ def runs_by_pattern(patterns: str, study: Study) -> Iterator[Trained]:
             raise RunError(f"--runs {pattern!r} names no finished run: give run directories, or patterns of them")
         for run in found:
             config = read_manifest(run).train
+            if config.data.refit:
+                raise RunError(
+                    f"{run} was trained on the validation images as well (--refit), which studies measure by: give other runs"
+                )
             part = _part_of(config, run, study)
             yield Trained(name_of(config).removeprefix(part.prefix), config.run.seed, part.name, run)
 

@@ -94,6 +94,8 @@ class Trainer:
         self.validation: Dataset | None = self.splits["validation"]
         if config.data.refit:
             self.data, self.validation = join(self.data, self.splits["validation"]), None
+        elif start is not None:
+            start.check_validation(self.splits["validation"])
         images = self.data.images
         self.images = images.to(fabric.device) if isinstance(images, Tensor) else images
         self.labels = self.data.labels.to(fabric.device)
@@ -104,12 +106,12 @@ class Trainer:
             )
         adapted = ""
         if resumed is None:
-            recipe, adapted = adapt_recipe(config, recipe, len(self.data), fabric.world_size)
+            # By the images that settings were chosen with, so that the final run trains in the same way.
+            recipe, adapted = adapt_recipe(config, recipe, len(self.splits["train"]), fabric.world_size)
+            if self.validation is None and recipe.patience is not None:
+                recipe = recipe.changed({"patience": None})
+                display.say("patience takes no effect: with --refit nothing is validated")
         self.recipe = recipe
-        if self.validation is None and recipe.patience is not None:
-            raise RunError(
-                f"patience {recipe.patience} waits for a lower validation error, and with --refit nothing is validated: leave one of them out"
-            )
         self.augment = augmentation(recipe, self.data)
         classes = len(self.data.class_names)
         self.batches = Batches(self.data.labels, classes, recipe, config.run.seed, fabric.world_size)

@@ -49,8 +49,8 @@ def train(
             may be left out.
         show: Whether progress is printed.
         **settings: Settings of `shortcaps train` by their names on the command line, with underscores: `recipe`, `epochs`, `batch_size`, `lr`,
-            `loss`, `seed`, `precision`, `freeze`…; those of a network given by name too: `routing`, `network={…}`. Not those of the data,
-            such as `image_size`: the images are used as they are.
+            `loss`, `seed`, `precision`, `freeze`…; those of a network given by name too: `routing`, `network={…}`. Of those of
+            the data only `refit`: the images are used as they are.
 
     Returns:
         The result, with the evaluation on the test images and the directory.
@@ -65,7 +65,7 @@ def train(
         result.test.accuracy
     """
     for name in settings:
-        if name in FLAGS and FLAGS[name].section == "data":
+        if name in FLAGS and FLAGS[name].section == "data" and name != "refit":
             raise RunError(
                 f"{name} goes with data sets by name, but the images were given: leave it out, or give it to load_dataset"
             )

@@ -39,6 +39,7 @@ class Start:
         class_names: Of its classes; empty for those of the data.
         origin: Where it comes from, without what is kept of it.
         takes_any_size: Whether no weight depends on the size of the images.
+        validation: Fingerprint of the validation images, if it was trained on them as well.
     """
 
     network: Mapping[str, Any]
@@ -46,6 +47,7 @@ class Start:
     class_names: tuple[str, ...]
     origin: Origin
     takes_any_size: bool
+    validation: str | None = None
 
     @classmethod
     def of_config(cls, config: TrainConfig) -> Start | None:
@@ -86,7 +88,17 @@ class Start:
             trained_on=manifest.data.label,
             epochs=epochs,
         )
-        return cls(manifest.network, model.state_dict(), model.class_names, origin, model.takes_any_size)
+        refitted = manifest.was_trained_here and manifest.train.data.refit
+        validation = manifest.data.fingerprints.get("validation") if refitted else None
+        return cls(manifest.network, model.state_dict(), model.class_names, origin, model.takes_any_size, validation)
+
+    def check_validation(self, data: Dataset) -> None:
+        """Raise RunError if weights would be selected by images that the network was trained on."""
+        if self.validation is not None and data.has_fingerprint(self.validation):
+            raise RunError(
+                f"{self.origin.run} was trained on the validation images of {data.name} as well (--refit), so that they select nothing: "
+                "train on them here too, with --refit"
+            )
 
     @classmethod
     def of_network(cls, model: Network, blueprint: Mapping[str, Any] | None = None) -> Start:
@@ -197,6 +209,8 @@ def settings_from(run: str | Path, settings: Mapping[str, Any]) -> dict[str, Any
     if named is None or (str(named) not in DATASETS and is_data_of(manifest, str(named))):
         data = locate_data(manifest, named)
         inherited |= {flag: getattr(data, field) for flag, field in _DATA_FLAGS.items()}
+        if settings.get("protocol", data.protocol) != data.protocol:
+            inherited["refit"] = False
     elif str(named) not in DATASETS:
         # Pictures in a folder are shown to it as those that it knows.
         inherited |= shown_alike(manifest)
