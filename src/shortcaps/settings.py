@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar, dataclass_transform
@@ -74,3 +74,12 @@ def _in_one_line(error: pydantic.ValidationError, known: Iterable[str]) -> str:
     if mistake["type"] in ("missing", "missing_argument"):
         return f"{name} is missing: it has no default"
     return f"{name} {mistake['msg'].replace('Input', repr(mistake['input']), 1)}"
+
+
+def flattened(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Nested settings by dotted names, e.g. `recipe.lr`."""
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from flattened(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value

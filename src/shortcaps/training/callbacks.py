@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from shortcaps.errors import RunError, RunFault
+from shortcaps.settings import flattened
 from shortcaps.training.state import EpochMetrics
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class RunInfo:
     @property
     def flat_settings(self) -> dict[str, Any]:
         """The settings by dotted names, e.g. `recipe.lr`."""
-        return dict(_flattened("", self.settings))
+        return dict(flattened(self.settings))
 
 
 @dataclass(frozen=True)
@@ -141,11 +142,3 @@ def _call(callback: Callback, what: str, told: Any) -> None:
             f"the callback {type(callback).__name__} failed in {what}: {type(error).__name__}: {error}; "
             "leave it out or mend it, and continue with --resume"
         ) from error
-
-
-def _flattened(prefix: str, values: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flattened(f"{prefix}{name}.", value)
-        else:
-            yield f"{prefix}{name}", value
