@@ -134,6 +134,15 @@ def test_mistakes_in_a_recipe_name_the_file_and_the_value(
     assert str(caught.value).startswith(f"{file}: ")
 
 
+def test_an_entry_for_a_routing_that_nobody_knows_is_noted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text((FOLDER / "fast.toml").read_text().replace("[routing.fuzzy]", "[routing.fuzy]"))
+    read_recipe(file)
+    (said,) = caplog.messages
+    assert "unknown routing 'fuzy'" in said
+    assert said.endswith("(did you mean fuzzy?), so its entry takes no effect")
+
+
 def test_a_recipe_loss_and_schedule_of_ones_own_are_used_by_name() -> None:
     @shortcaps.register_loss("squares")
     def squares(activations: torch.Tensor, labels: torch.Tensor, *, epoch: float) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from fnmatch import fnmatchcase
@@ -14,8 +15,11 @@ from shortcaps.data import AUGMENTATIONS
 from shortcaps.errors import RunError
 from shortcaps.losses import LOSSES
 from shortcaps.registry import Registry
+from shortcaps.routing import ROUTINGS
 from shortcaps.schedules import SCHEDULES
 from shortcaps.settings import checked_dataclass, read_toml
+
+log = logging.getLogger(__name__)
 
 OPTIMIZERS = ("adam", "muon")
 PLACEMENTS = ("published", "anywhere")
@@ -159,6 +163,9 @@ def read_recipe(file: str | Path) -> RecipeSpec:
             spec.recipe.changed(changes)
     except RunError as error:
         raise RunError(f"{file}: {error}") from error
+    for name in spec.by_routing:
+        if name not in ROUTINGS:  # it may be that of a plug-in which is not needed now
+            log.warning("%s: %s, so its entry takes no effect", file, ROUTINGS.unknown(name))
     return spec
 
 
