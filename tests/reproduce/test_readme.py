@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from shortcaps.errors import RunError
+from shortcaps.reproduce.cells import Cell
 from shortcaps.reproduce.compact import compare
 from shortcaps.reproduce.readme import compact_lines, replace_block, table1_lines, update_page
 from shortcaps.reproduce.records import read_records
+from tests.reproduce.test_table1 import made_up
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results"
@@ -26,6 +28,13 @@ def test_the_table_of_the_paper_is_made_from_the_records() -> None:
         "three seeds, and the paper's figure"
     )
     assert any(line.startswith("| baseline without shortcut, MNIST |") for line in lines)
+
+
+def test_a_cell_that_was_cut_short_says_so(tmp_path: Path) -> None:
+    short, whole = Cell("expanded", "sequential", "em", "mnist"), Cell("expanded", "sequential", "fuzzy", "mnist")
+    records = [made_up(short, 0.99, epochs=3), made_up(whole, 0.995)]
+    (row,) = (line for line in table1_lines(records, tmp_path) if line.startswith("| expanded without shortcut"))
+    assert "| 99.00 after 3 epochs (99.20) | 99.50 (99.53) |" in row
 
 
 def test_the_table_of_compact_networks_is_made_from_the_records() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from statistics import stdev
 
@@ -20,17 +21,18 @@ from shortcaps.reproduce.table1 import Ours, ours
 
 
 def table1_lines(records: Sequence[Record], folder: Path) -> list[str]:
-    """A row for each network and data set, a column for each routing, and the plain CNN of the nearest size last.
+    """A row for each network and data set, a column for each routing, and the plain CNN of the nearest size, if there is one, last.
 
     Args:
         records: Of Table 1.
         folder: Where their stored answers lie.
     """
     rows: Grid = [["", *published.ROUTINGS, "plain CNN"]]
-    for (network, family), plain_name in OPPONENTS.items():
+    for network, family in product(published.NETWORKS, published.FAMILIES):
+        plain_name = OPPONENTS.get((network, family))
         label = network if family == "shortcut" else f"{network} without shortcut"
         for dataset in columns():
-            plain = ours(records, Cell(plain_name, None, None, dataset))
+            plain = Ours(()) if plain_name is None else ours(records, Cell(plain_name, None, None, dataset))
             cells = [Cell(network, family, routing, dataset) for routing in published.ROUTINGS]
             found = [ours(records, cell) for cell in cells]
             if not any(entry.records for entry in found):
@@ -42,11 +44,13 @@ def table1_lines(records: Sequence[Record], folder: Path) -> list[str]:
 
 
 def _mean(found: Ours) -> str:
-    """Mean in percent, with the standard deviation where there are several seeds."""
+    """Mean in percent, with the standard deviation where there are several seeds, and the epochs where they are fewer than the recipe's."""
     if not found.records:
         return ""
     accuracies = [100 * record.accuracy for record in found.records]
-    return f"{found.mean:.2f}" + (f" ± {stdev(accuracies):.2f}" if len(accuracies) > 1 else "")
+    spread = f" ± {stdev(accuracies):.2f}" if len(accuracies) > 1 else ""
+    first = found.records[0]
+    return f"{found.mean:.2f}{spread}" + (f" after {first.epochs} epochs" if first.trial else "")
 
 
 def _figure(found: Ours, cell: Cell, plain: Ours, folder: Path) -> str:
