@@ -261,7 +261,9 @@ def _notes(specs: Iterable[DatasetSpec]) -> list[str]:
 def _training(record: Record) -> str:
     """How a record was trained, but for its epochs and routing, which stand elsewhere."""
     recipe = record.manifest.recipe
-    averaging = f", weights averaged with decay {recipe.averaging:g}" if recipe.averaging else ""
+    how = f", weights averaged with decay {recipe.averaging:g}" if recipe.averaging else ""
+    how += f", weight decay {recipe.weight_decay:g}" if recipe.weight_decay else ""
+    how += "" if recipe.optimizer == "adam" else f", {recipe.optimizer}"
     placement = (
         "affNIST's training digits are placed anywhere on the background; the paper shifts them within 5 px."
         if recipe.placement == "anywhere"
@@ -269,7 +271,7 @@ def _training(record: Record) -> str:
     )
     return (
         f"batch {recipe.batch_size}, learning rate {recipe.lr:g} ({recipe.schedule}), {recipe.loss} "
-        f"loss{averaging}{'' if record.precision == '32-true' else f', {record.precision}'}. {placement}"
+        f"loss{how}{'' if record.precision == '32-true' else f', {record.precision}'}. {placement}"
     )
 
 
