@@ -36,7 +36,7 @@ def compare_command(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Run `shortcaps compare`."""
-    from rich.table import Table
+    from rich.table import Column, Table
 
     from shortcaps.reporting.compare import compare_runs, find_runs
 
@@ -49,7 +49,7 @@ def compare_command(
         return
     independent = f", {found.clusters:,} of them independent" if found.clusters < found.images else ""
     console.print(f"{found.test}, {found.images:,} test images{independent}", highlight=False)
-    table = Table("", "accuracy", "seeds", "right alone", box=None, header_style="dim")
+    table = Table(Column(overflow="fold"), "accuracy", "seeds", "right alone", box=None, header_style="dim")
     for name, accuracies, alone in (
         (first, found.accuracies, found.only_first),
         (second, found.other_accuracies, found.only_second),
