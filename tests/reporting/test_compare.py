@@ -75,8 +75,8 @@ def test_what_cannot_be_compared_is_refused(runs: Path, tmp_path: Path) -> None:
         compare_runs([fast, high], [runs / "high-seed1"])
     with pytest.raises(RunError, match="nothing is no run: give run directories"):
         find_runs(str(tmp_path / "nothing"))
-    with pytest.raises(RunError, match="have the same seed: give one of them"):
-        compare_runs([fast, fast], [high])
+    with pytest.raises(RunError, match="have the same seed, 0: give one of them"):
+        compare_runs([fast, Path(f"{runs}/./fast-seed0")], [high])
     result = CliRunner().invoke(app, ["compare", str(fast), str(runs / "fast-seed*")])
     assert isinstance(result.exception, RunError)
     assert "is on both sides" in str(result.exception)
@@ -88,6 +88,15 @@ def test_a_run_without_answers_says_why(runs: Path, tmp_path: Path) -> None:
     (begun / "config.json").write_text((runs / "fast-seed0" / "config.json").read_text())
     with pytest.raises(RunError, match="begun has not ended: go on with it by shortcaps train --resume"):
         compare_runs([begun], [runs / "high-seed0"])
-    (begun / "result.json").write_text("{}")
+    (begun / "result.json").write_text("{")
     with pytest.raises(RunError, match=r"begun has kept no answers to the test images, as runs of 0\.1"):
         compare_runs([begun], [runs / "high-seed0"])
+    (begun / "answers.npz").write_bytes((runs / "fast-seed0" / "answers.npz").read_bytes())
+    with pytest.raises(RunError, match=r"begun/result.json cannot be read as the result of a run"):
+        compare_runs([begun], [runs / "high-seed0"])
+
+
+def test_a_run_may_have_brackets_in_its_name(runs: Path, tmp_path: Path) -> None:
+    named = tmp_path / "run [1]"
+    named.symlink_to(runs / "fast-seed0")
+    assert find_runs(str(named)) == [named]

@@ -60,7 +60,10 @@ def find_runs(patterns: str) -> list[Path]:
     """
     found: list[Path] = []
     for pattern in filter(None, (word.strip() for word in patterns.split(","))):
-        runs = [Path(name) for name in sorted(glob.glob(str(Path(pattern).expanduser()))) if _is_run(Path(name))]
+        path = Path(pattern).expanduser()
+        # A name may have brackets in it.
+        names = [str(path)] if _is_run(path) else sorted(glob.glob(str(path)))
+        runs = [Path(name) for name in names if _is_run(Path(name))]
         if not runs:
             raise RunError(f"{pattern} is no run: give run directories, or patterns of them in quotation marks")
         found += [run for run in runs if run not in found]
@@ -86,23 +89,25 @@ def compare_runs(first: Sequence[Path], second: Sequence[Path]) -> Comparison:
             if differing := _differing(runs[0], run):
                 name, (one, other) = next(iter(differing.items()))
                 raise RunError(f"{runs[0]} and {run} are no repetitions of one training: {name} is {one} and {other}")
-            if _settings(runs[0])["run.seed"] == _settings(run)["run.seed"]:
-                raise RunError(f"{runs[0]} and {run} have the same seed: give one of them")
+        by_seed: dict[int, Path] = {}
+        for run in runs:
+            seed = read_manifest(run).train.run.seed
+            if by_seed.setdefault(seed, run) is not run:
+                raise RunError(f"{by_seed[seed]} and {run} have the same seed, {seed}: give one of them")
     ours, theirs = ([_answers(run) for run in runs] for runs in (first, second))
-    results = [(run, read_json(run / "result.json")) for run in (*first, *second)]
-    known: dict[str, Path] = {}
-    for run, result in results:
-        known.setdefault(str(result.get("test_fingerprint")), run)
+    results = [_result(run) for run in (*first, *second)]
     every = [*ours, *theirs]
-    alike = all(torch.equal(found.labels, every[0].labels) for found in every)
-    if len(known) > 1 or not alike:
-        others = [str(run) for run in list(known.values())[:2]] or [str(first[0]), str(second[0])]
-        raise RunError(f"{' and '.join(others)} were tested on different images, so that they cannot be compared")
+    for run, answers, result in zip((*first, *second), every, results, strict=True):
+        fingerprints = {found.get("test_fingerprint") for found in (results[0], result)} - {
+            None
+        }  # older runs have none
+        if len(fingerprints) > 1 or not torch.equal(answers.labels, every[0].labels):
+            raise RunError(f"{first[0]} and {run} were tested on different images, so that they cannot be compared")
     originals = every[0].originals
     one, other = (Answers.of([found.right for found in answers], originals) for answers in (ours, theirs))
     pairs = [(a.right, b.right) for a in ours for b in theirs]
     return Comparison(
-        test=str(results[0][1]["test_set"]),
+        test=str(results[0]["test_set"]),
         images=int(one.sizes.sum()),
         clusters=len(one.sizes),
         accuracies=tuple(one.accuracies.tolist()),
@@ -111,6 +116,20 @@ def compare_runs(first: Sequence[Path], second: Sequence[Path]) -> Comparison:
         only_first=sum(float((a & ~b).sum()) for a, b in pairs) / len(pairs),
         only_second=sum(float((b & ~a).sum()) for a, b in pairs) / len(pairs),
         differing=_differing(first[0], second[0]),
+    )
+
+
+def _result(run: Path) -> dict[str, Any]:
+    file = run / "result.json"
+    try:
+        result = read_json(file)
+        if isinstance(result, dict) and "test_set" in result:
+            return result
+        reason = "something is missing"
+    except (OSError, ValueError) as error:
+        reason = str(error)
+    raise RunError(
+        f"{file} cannot be read as the result of a run ({reason}): write it anew with shortcaps train --resume {run}"
     )
 
 
