@@ -61,15 +61,14 @@ def _default_of(name: str, default: str | Mapping[str, str] | None) -> str | Non
     """The default that the help shows; none for what is off or not set."""
     given = default.get(name) if isinstance(default, Mapping) else default
     field = FLAGS[name].field
-    if given is not None or field.metadata["shown"] is not None:
-        return given if given is not None else field.metadata["shown"]
-    return (
-        None
-        if field.default is None or field.default is False
-        else "on"
-        if field.default is True
-        else str(field.default)
-    )
+    own = field.default
+    if given is not None:
+        return given
+    if field.metadata["shown"] is not None:
+        return str(field.metadata["shown"])
+    if own is True:
+        return "on"
+    return None if own is None or own is False else str(own)
 
 
 def _option(name: str, shown: str | None) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import zipfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,23 @@ class StoredAnswers:
         if answers.predicted.ndim != 1 or len(shapes) > 1:
             raise RunError(f"{file} does not hold one answer for each label")
         return answers
+
+
+def read_alike(files: Sequence[Path]) -> list[StoredAnswers]:
+    """The answers of several runs to the same images.
+
+    Raises:
+        RunError: A file cannot be read, or its answers are to other images than those of the first.
+    """
+    found = [StoredAnswers.read(file) for file in files]
+    for file, answers in zip(files, found, strict=True):
+        if not torch.equal(answers.labels, found[0].labels) or not _equal(answers.originals, found[0].originals):
+            raise RunError(f"{file} does not hold answers to the images of {files[0]}: run both on the same data")
+    return found
+
+
+def _equal(one: Tensor | None, other: Tensor | None) -> bool:
+    return one is other if one is None or other is None else torch.equal(one, other)
 
 
 def _small(values: np.ndarray) -> np.ndarray:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import glob
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from shortcaps.errors import RunError
 from shortcaps.files import read_json
-from shortcaps.reporting.answers import StoredAnswers
+from shortcaps.reporting.answers import read_alike
 from shortcaps.reporting.paired import Answers, PairedDifference, paired_difference
-from shortcaps.runs.directory import RunDirectory, read_manifest
+from shortcaps.runs.directory import RunDirectory, read_manifest, runs_by_name
 from shortcaps.settings import flattened
 
 _OF_A_RUN_ALONE = ("run.seed", "run.devices", "run.keep_epochs")
@@ -59,11 +56,7 @@ def find_runs(patterns: str) -> list[Path]:
         RunError: One of them names no run.
     """
     found: list[Path] = []
-    for pattern in filter(None, (word.strip() for word in patterns.split(","))):
-        path = Path(pattern).expanduser()
-        # A name may have brackets in it.
-        names = [str(path)] if _is_run(path) else sorted(glob.glob(str(path)))
-        runs = [Path(name) for name in names if _is_run(Path(name))]
+    for pattern, runs in runs_by_name(patterns, _is_run):
         if not runs:
             raise RunError(f"{pattern} is no run: give run directories, or patterns of them in quotation marks")
         found += [run for run in runs if run not in found]
@@ -84,27 +77,29 @@ def compare_runs(first: Sequence[Path], second: Sequence[Path]) -> Comparison:
     Raises:
         RunError: A run has not ended or has kept no answers, runs of one network were trained otherwise, or the test images differ.
     """
+    settings = {run: _settings(run) for run in (*first, *second)}
     for runs in (first, second):
-        for run in runs[1:]:
-            if differing := _differing(runs[0], run):
-                name, (one, other) = next(iter(differing.items()))
-                raise RunError(f"{runs[0]} and {run} are no repetitions of one training: {name} is {one} and {other}")
         by_seed: dict[int, Path] = {}
         for run in runs:
-            seed = read_manifest(run).train.run.seed
+            if differing := _differing(settings[runs[0]], settings[run]):
+                name, (one, other) = next(iter(differing.items()))
+                raise RunError(f"{runs[0]} and {run} are no repetitions of one training: {name} is {one} and {other}")
+            seed = settings[run]["run.seed"]
             if by_seed.setdefault(seed, run) is not run:
                 raise RunError(f"{by_seed[seed]} and {run} have the same seed, {seed}: give one of them")
-    ours, theirs = ([_answers(run) for run in runs] for runs in (first, second))
+    files = [_answers_file(run) for run in (*first, *second)]
     results = [_result(run) for run in (*first, *second)]
-    every = [*ours, *theirs]
-    for run, answers, result in zip((*first, *second), every, results, strict=True):
-        fingerprints = {found.get("test_fingerprint") for found in (results[0], result)} - {
-            None
-        }  # older runs have none
-        if len(fingerprints) > 1 or not torch.equal(answers.labels, every[0].labels):
-            raise RunError(f"{first[0]} and {run} were tested on different images, so that they cannot be compared")
-    originals = every[0].originals
-    one, other = (Answers.of([found.right for found in answers], originals) for answers in (ours, theirs))
+    known: dict[str, Path] = {}
+    for run, result in zip((*first, *second), results, strict=True):
+        if (fingerprint := result.get("test_fingerprint")) is not None:  # older runs have none
+            known.setdefault(fingerprint, run)
+    if len(known) > 1:
+        raise RunError(
+            f"{' and '.join(map(str, known.values()))} were tested on different images, so that they cannot be compared"
+        )
+    answers = read_alike(files)
+    ours, theirs = answers[: len(first)], answers[len(first) :]
+    one, other = (Answers.of([found.right for found in side], answers[0].originals) for side in (ours, theirs))
     pairs = [(a.right, b.right) for a in ours for b in theirs]
     return Comparison(
         test=str(results[0]["test_set"]),
@@ -115,7 +110,7 @@ def compare_runs(first: Sequence[Path], second: Sequence[Path]) -> Comparison:
         result=paired_difference(one, other),
         only_first=sum(float((a & ~b).sum()) for a, b in pairs) / len(pairs),
         only_second=sum(float((b & ~a).sum()) for a, b in pairs) / len(pairs),
-        differing=_differing(first[0], second[0]),
+        differing=_differing(settings[first[0]], settings[second[0]]),
     )
 
 
@@ -133,7 +128,7 @@ def _result(run: Path) -> dict[str, Any]:
     )
 
 
-def _answers(run: Path) -> StoredAnswers:
+def _answers_file(run: Path) -> Path:
     file = RunDirectory(run).answers_file
     if not file.is_file():
         ended = (run / "result.json").is_file()
@@ -142,7 +137,7 @@ def _answers(run: Path) -> StoredAnswers:
             if ended
             else f"{run} has not ended: go on with it by shortcaps train --resume {run}"
         )
-    return StoredAnswers.read(file)
+    return file
 
 
 def _settings(run: Path) -> dict[str, Any]:
@@ -152,10 +147,9 @@ def _settings(run: Path) -> dict[str, Any]:
     return dict(flattened({**asked, "recipe": asdict(manifest.recipe)}))
 
 
-def _differing(one: Path, other: Path) -> dict[str, tuple[Any, Any]]:
-    first, second = _settings(one), _settings(other)
+def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     return {
-        name: (first.get(name), second.get(name))
-        for name in {**first, **second}
-        if name not in _OF_A_RUN_ALONE and first.get(name) != second.get(name)
+        name: (one.get(name), other.get(name))
+        for name in {**one, **other}
+        if name not in _OF_A_RUN_ALONE and one.get(name) != other.get(name)
     }

@@ -6,11 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-from torch import Tensor
-
 from shortcaps.errors import RunError
-from shortcaps.reporting.answers import StoredAnswers
+from shortcaps.reporting.answers import read_alike
 from shortcaps.reporting.paired import Answers, PairedDifference, paired_difference
 from shortcaps.reproduce.records import Record, worth
 
@@ -69,22 +66,13 @@ def pair_runs(first: Iterable[Record], second: Iterable[Record], folder: Path) -
     files = [[folder / record.answers_name for record in runs] for runs in zip(*pairs, strict=True)]
     if not pairs or not all(file.is_file() for runs in files for file in runs):
         return None
-    ours, theirs = ([StoredAnswers.read(file) for file in runs] for runs in files)
-    for answers, runs in ((ours, files[0]), (theirs, files[1])):
-        for found, file in zip(answers, runs, strict=True):
-            if not torch.equal(found.labels, ours[0].labels) or not _equal(found.originals, ours[0].originals):
-                raise RunError(
-                    f"{file} does not hold answers to the images of {files[0][0]}: run both on the same data"
-                )
+    answers = read_alike([*files[0], *files[1]])
+    ours, theirs = answers[: len(pairs)], answers[len(pairs) :]
     _check_images([record for pair in pairs for record in pair])
     originals = ours[0].originals
     left, right = (Answers.of([found.right for found in answers], originals) for answers in (ours, theirs))
     result = paired_difference(left, right)
     return Pair(float(left.accuracies.mean()), float(right.accuracies.mean()), result, len(pairs))
-
-
-def _equal(one: Tensor | None, other: Tensor | None) -> bool:
-    return one is other if one is None or other is None else torch.equal(one, other)
 
 
 def _check_images(records: Iterable[Record]) -> None:

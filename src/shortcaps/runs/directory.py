@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import csv
+import glob
 import hashlib
 import io
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -246,3 +247,14 @@ def read_manifest(path: Path) -> Manifest:
 
 def _digest_of_progress(progress: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(progress, sort_keys=True).encode()).hexdigest()
+
+
+def runs_by_name(patterns: str, counts: Callable[[Path], bool]) -> Iterator[tuple[str, list[Path]]]:
+    """Directories by their paths or patterns, separated by commas: each pattern with those of its directories that count.
+
+    A path that counts is taken as it is, as a name may have brackets in it.
+    """
+    for pattern in filter(None, (word.strip() for word in patterns.split(","))):
+        path = Path(pattern).expanduser()
+        names = [str(path)] if counts(path) else sorted(glob.glob(str(path)))
+        yield pattern, [Path(name) for name in names if counts(Path(name))]

@@ -160,12 +160,7 @@ def _conditions(measurement: Measurement) -> dict[str, Any]:
     run = measurement.record["run"]
     shared = {name: value for name, value in completed(run["conditions"]).items() if name not in SETTINGS_BY_NETWORK}
     data = {name: run.get(name) for name in ("dataset", "protocol", "max_images")}
-    later = {
-        "refit": run.get("refit", False),
-        "precision": run.get("precision", "32-true"),
-        "by_hand": run.get("by_hand", {}),
-    }
-    return {**shared, **data, **later}
+    return {**shared, **data, "precision": run.get("precision", "32-true"), "by_hand": run.get("by_hand", {})}
 
 
 def _kept(measurements: Sequence[Measurement], claim: Claim) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import json
 import logging
 from collections.abc import Iterator, Sequence
@@ -18,7 +17,7 @@ from shortcaps.models import Network
 from shortcaps.reproduce.grid import Job, Launch, check_run, run_jobs
 from shortcaps.reproduce.records import differences, settings_by_network, shared_settings
 from shortcaps.runs.config import TrainConfig
-from shortcaps.runs.directory import RunDirectory, read_manifest
+from shortcaps.runs.directory import RunDirectory, read_manifest, runs_by_name
 from shortcaps.runs.manifest import Manifest
 from shortcaps.studies.networks import cell_of, name_of
 from shortcaps.studies.study import Part, Study
@@ -76,7 +75,6 @@ class Trained:
             "epochs": manifest.recipe.epochs,
             "recipe_epochs": manifest.train.changed(epochs=None).make_recipe().epochs,
             "max_images": manifest.train.data.max_images,
-            "refit": manifest.train.data.refit,
             "conditions": shared_settings(manifest.recipe),
             "by_network": settings_by_network(manifest.recipe),
             "by_hand": {
@@ -205,8 +203,7 @@ def runs_by_pattern(patterns: str, study: Study) -> Iterator[Trained]:
     Raises:
         RunError: A pattern names no finished run, or a run was trained on other data than the study needs.
     """
-    for pattern in filter(None, (word.strip() for word in patterns.split(","))):
-        found = [Path(name) for name in sorted(glob.glob(str(Path(pattern).expanduser()))) if is_finished(Path(name))]
+    for pattern, found in runs_by_name(patterns, is_finished):
         if not found:
             raise RunError(f"--runs {pattern!r} names no finished run: give run directories, or patterns of them")
         for run in found:
