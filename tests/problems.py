@@ -29,7 +29,7 @@ def routing_name(routing: object) -> str:
 
 @dataclass(frozen=True)
 class FactoredProblem:
-    """Poses (batch, groups, members, rows, cols), transforms (groups, outputs, rows, rows), a way to begin and perhaps a readout."""
+    """Poses (batch, groups, members, rows, cols), transforms (groups, outputs, rows, rows), a way to begin and perhaps a readout and a ReLU."""
 
     poses: Tensor
     transforms: Tensor
@@ -37,11 +37,12 @@ class FactoredProblem:
     activations: Tensor | None
     thresholds: dict[str, Tensor]
     readout: Readout | None = None
+    rectified: bool = False
 
     def votes(self, path: str) -> Votes:
         path, _, threads = path.partition(", ")
         torch.set_num_threads(3 if threads else 1)
-        return make_votes(self.poses, self.transforms, path)
+        return make_votes(self.poses, self.transforms, path, rectified=self.rectified)
 
     def solve(self, routing: Routing, path: str, *, keep_coefficients: bool = False) -> Capsules:
         return routing(
@@ -108,6 +109,7 @@ def factored_problem(
     dtype: torch.dtype = torch.float64,
     scale: float = 1.0,
     readout: bool = False,
+    rectified: bool = False,
 ) -> FactoredProblem:
     generator = torch.Generator().manual_seed(seed)
 
@@ -121,4 +123,5 @@ def factored_problem(
         activations=None if shortcut else torch.sigmoid(normal(batch, groups * members)),
         thresholds={name: normal(outputs) * 0.5 for name in routing.thresholds(activates=True)},
         readout=Readout(normal(outputs, rows, cols), normal(outputs)) if readout else None,
+        rectified=rectified,
     )

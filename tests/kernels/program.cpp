@@ -135,6 +135,22 @@ static void check_routing(
     check_gradient(beta_use, beta_use_grad, loss, "gradient of beta_use");
     if (reads) check_gradient(readout, readout_grad, loss, "gradient of the readout");
     if (reads) check_gradient(readout_bias, readout_bias_grad, loss, "gradient of the readout's bias");
+
+    // Read through a ReLU, poses give what rectified ones give, and their gradient passes where it does.
+    const std::vector<Real> given = poses;
+    for (Real &number : poses) number = std::max(number, Real(0));
+    p.keep_state = 1;
+    const double rectified = loss();
+    solved(shortcaps_route_backward(&p));
+    const std::vector<Real> by_rectified = poses_grad;
+    poses = given;
+    p.rectified = 1;
+    expect(loss(), rectified, 0, "poses read through a ReLU");
+    solved(shortcaps_route_backward(&p));
+    for (size_t n = 0; n < poses.size(); ++n)
+        expect(poses_grad[n], given[n] > 0 ? by_rectified[n] : 0, 0, "gradient of a pose read through a ReLU");
+    p.keep_state = 0;
+    expect(loss(), rectified, sizeof(Real) == 8 ? 1e-9 : 1e-3, "the same without a way back");
     std::free(state);
 }
 

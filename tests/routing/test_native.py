@@ -23,9 +23,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     kinds: list[int] = []
     run_route = fused.run_route
 
-    def counted(*arguments):
+    def counted(*arguments, **settings):
         kinds.append(arguments[8])
-        return run_route(*arguments)
+        return run_route(*arguments, **settings)
 
     monkeypatch.setattr(fused, "run_route", counted)
     return kinds

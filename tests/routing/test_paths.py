@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import warnings
+from dataclasses import replace
 
 import pytest
 import torch
@@ -19,7 +20,16 @@ from shortcaps.layers import LocalBlock
 from shortcaps.models import create_model
 from shortcaps.routing import EM, Fuzzy, Routing
 from shortcaps.routing.paths import make_votes
-from tests.problems import FUSED, NATIVE, NATIVE_ROUTINGS, ROUTINGS, FactoredProblem, factored_problem, routing_name
+from tests.problems import (
+    FUSED,
+    NATIVE,
+    NATIVE_ROUTINGS,
+    PATHS,
+    ROUTINGS,
+    FactoredProblem,
+    factored_problem,
+    routing_name,
+)
 
 FAST_PATHS = ["factored", FUSED]
 
@@ -153,6 +163,32 @@ def test_fused_routing_reads_poses_in_any_memory_order(routing: Routing) -> None
     assert torch.equal(other.solve(routing, "fused").pose, expected)
 
 
+@pytest.mark.parametrize("batch", [1, 19])
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("routing", ROUTINGS, ids=routing_name)
+def test_votes_behind_a_relu_are_those_of_rectified_poses(routing: Routing, path: str, batch: int) -> None:
+    problem = factored_problem(routing, shortcut=True, batch=batch, members=21, rows=4, cols=4, rectified=True)
+    channels_last = problem.poses.permute(0, 2, 4, 1, 3).contiguous().permute(0, 3, 1, 4, 2)
+    behind = replace(problem, poses=torch.relu(problem.poses), rectified=False)
+    expected, gradients = behind.solve(routing, "dense"), behind.gradients(routing, "dense")
+    for poses in (problem.poses, channels_last):
+        for keep_coefficients in (False, True):
+            found = replace(problem, poses=poses).solve(routing, path, keep_coefficients=keep_coefficients)
+            assert_close_relative(found.pose, expected.pose, 1e-9, "pose")
+            assert_close_relative(found.activation, expected.activation, 1e-9, "activation")
+        for name, gradient in replace(problem, poses=poses).gradients(routing, path).items():
+            wanted = gradients[name] * (problem.poses > 0) if name == "poses" else gradients[name]
+            assert_close_relative(gradient, wanted, 1e-9, name)
+
+
+@NATIVE
+def test_a_relu_in_native_code_hides_no_fault() -> None:
+    problem = factored_problem(Fuzzy(), shortcut=True, batch=19, rows=4, cols=4, rectified=True)
+    problem.poses[3, 0, 0, 0, 0] = torch.nan
+    pose = problem.solve(Fuzzy(), "fused").pose
+    assert pose[3].isnan().any() and not pose[:3].isnan().any() and not pose[4:].isnan().any()
+
+
 @NATIVE
 @pytest.mark.parametrize("routing", NATIVE_ROUTINGS, ids=routing_name)
 def test_the_fused_operator_is_registered_properly(routing: Routing) -> None:
@@ -161,8 +197,8 @@ def test_the_fused_operator_is_registered_properly(routing: Routing) -> None:
     thresholds = routing.native.thresholds(problem.thresholds)
     arguments = (problem.poses, problem.transforms, problem.start, None, *thresholds, routing.native.kind, 2, True)
     for keeps_state in (True, False):
-        for readout in (problem.readout, ()):
-            given = (*arguments, keeps_state, 2.0, 1.0, 0.1, *readout)
+        for more in (problem.readout, (), (*problem.readout, True)):
+            given = (*arguments, keeps_state, 2.0, 1.0, 0.1, *more)
             torch.library.opcheck(torch.ops.shortcaps.route.default, given)
 
 

@@ -153,6 +153,11 @@ class Block {
         Real *by_poses = static_cast<Real *>(problem.poses_grad) + first * between;
         for_each_run([&](int64_t offset, int64_t count, auto number) {
             Real *run = by_poses + offset;
+            if (problem.rectified)
+                for (int64_t n = 0; n < count; ++n) {
+                    V &gradient = poses_grad[number(n)];
+                    gradient = poses[number(n)] <= 0 ? V{} : gradient;
+                }
             if (batch_is_innermost())
                 std::memcpy(run, poses_grad + number(0), sizeof(V));
             else
@@ -400,8 +405,12 @@ class Block {
                 gather_runs<Real>(
                     [&](int lane) { return run + sample(lane) * between; }, count,
                     [&](int64_t n) { return poses + number(n); });
+            if (problem.rectified)
+                for (int64_t n = 0; n < count; ++n) rectify(poses[number(n)]);
         });
     }
+
+    static void rectify(V &x) { x = larger(x, V{}); }
 
     // The members from `member` on, one in each lane; zeros where there are no more.
     void load_members(const Real *place, int64_t member, V *target) const {
@@ -416,6 +425,7 @@ class Block {
                     number = load_lanes<Real>(from, used);
                 else
                     for (int lane = 0; lane < used; ++lane) number[lane] = from[lane * between];
+                if (problem.rectified) rectify(number);
             }
     }
 

@@ -25,6 +25,7 @@ class RoutingProblem(ctypes.Structure):
 
     _fields_ = (
         [(name, ctypes.c_int64) for name in ("kind", "iterations", "activate", "keep_state", "threads", "is_double")]
+        + [("rectified", ctypes.c_int64)]
         + [(name, ctypes.c_int64) for name in ("batch", "groups", "members", "outputs", "rows", "cols")]
         + [("pose_strides", ctypes.c_int64 * 5)]
         + [(name, ctypes.c_double) for name in ("softness", "sharpness", "floor")]

@@ -36,6 +36,7 @@ def _problem(
     softness: float,
     sharpness: float,
     floor: float,
+    rectified: bool,
 ) -> RoutingProblem:
     transforms, start, activations, beta, beta_use, readout, readout_bias = others
     batch, groups, members, rows, cols = poses.shape
@@ -46,6 +47,7 @@ def _problem(
         keep_state=keep_state,
         threads=torch.get_num_threads(),
         is_double=poses.dtype == torch.float64,
+        rectified=rectified,
         batch=batch,
         groups=groups,
         members=members,
@@ -148,6 +150,7 @@ def _route_natively(
     floor: float,
     readout: Tensor | None = None,
     readout_bias: Tensor | None = None,
+    rectified: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """A routing in native code.
 
@@ -167,6 +170,7 @@ def _route_natively(
         floor: Likewise.
         readout: (outputs, rows, cols), the weights of a `Readout`, or None.
         readout_bias: (outputs,), or None.
+        rectified: Whether poses are read through a ReLU, and so is their gradient on its way back.
 
     Returns:
         Poses (batch, outputs, rows, cols), activations (batch, outputs) and the state; (0,) for what is not requested.
@@ -179,7 +183,7 @@ def _route_natively(
             state[batch:] = 0  # what lies beyond the last block is never written
         poses = without_gaps(poses)
         others = _contiguous(transforms, start, activations, beta, beta_use, readout, readout_bias)
-        problem = _problem(poses, others, kind, iterations, activate, keep_state, softness, sharpness, floor)
+        problem = _problem(poses, others, kind, iterations, activate, keep_state, softness, sharpness, floor, rectified)
         problem.pose, problem.activation, problem.state = address(pose), address(activation), address(state)
         call("route_forward", problem)
     return pose, activation, state
@@ -198,6 +202,7 @@ def run_route(
     iterations: int,
     activate: bool,
     *settings: float,
+    rectified: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Route natively, called directly or as an operator; arguments as for `torch.ops.shortcaps.route`.
 
@@ -208,7 +213,7 @@ def run_route(
     read = (readout, readout_bias)
     operator = choose(_route_natively, torch.ops.shortcaps.route, *tensors, *read)
     keep_state = needs_grad(*tensors, *read)
-    pose, activation, _ = operator(*tensors, kind, iterations, activate, keep_state, *settings, *read)
+    pose, activation, _ = operator(*tensors, kind, iterations, activate, keep_state, *settings, *read, rectified)
     return pose, activation
 
 
@@ -232,6 +237,7 @@ def _route_shapes(  # type: ignore[no-untyped-def]
     floor,
     readout=None,
     readout_bias=None,
+    rectified=False,
 ):
     _check(poses, transforms, start, activations, beta, beta_use, iterations, activate, readout, readout_bias)
     shapes = _result_shapes(poses, transforms, kind, iterations, activate, keep_state)
@@ -257,6 +263,7 @@ def _route_backward_op(
     floor: float,
     readout: Tensor | None = None,
     readout_bias: Tensor | None = None,
+    rectified: bool = False,
 ) -> list[Tensor]:
     """Gradients of poses, transforms, start, activations, beta, beta_use, readout and readout_bias; (0,) for what was not given."""
     _check(poses, transforms, start, activations, beta, beta_use, iterations, activate, readout, readout_bias)
@@ -265,7 +272,7 @@ def _route_backward_op(
     if poses.shape[0]:
         poses = without_gaps(poses)
         others = _contiguous(transforms, start, activations, beta, beta_use, readout, readout_bias)
-        problem = _problem(poses, others, kind, iterations, activate, False, softness, sharpness, floor)
+        problem = _problem(poses, others, kind, iterations, activate, False, softness, sharpness, floor, rectified)
         upstream = _contiguous(pose_grad, activation_grad, state)
         problem.pose_grad, problem.activation_grad, problem.state = (address(tensor) for tensor in upstream)
         names = ("poses", "transforms", "start", "activations", "beta", "beta_use", "readout", "readout_bias")
@@ -297,6 +304,7 @@ def _gradient_shapes(  # type: ignore[no-untyped-def]
     floor,
     readout=None,
     readout_bias=None,
+    rectified=False,
 ):
     _check(poses, transforms, start, activations, beta, beta_use, iterations, activate, readout, readout_bias)
     _check_backward(pose_grad, activation_grad, state, poses, transforms, kind, iterations, activate)
@@ -314,7 +322,7 @@ def _empty_gradients(poses: Tensor, transforms: Tensor, *others: Tensor | None) 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
     state = output[2]
     ctx.mark_non_differentiable(state)
-    tensors, ctx.settings, read = inputs[:6], inputs[6:-2], inputs[-2:]
+    tensors, ctx.settings, read, ctx.rectified = inputs[:6], inputs[6:-3], inputs[-3:-1], inputs[-1]
     ctx.save_for_backward(*tensors, *read, state)
 
 
@@ -323,12 +331,12 @@ def _backward(ctx: Any, pose_grad: Tensor, activation_grad: Tensor, _: Tensor) -
     others, read = tensors[:-2], tensors[-2:]
     kind, iterations, activate, kept, *settings = ctx.settings
     if not kept:
-        state = torch.ops.shortcaps.route(*others, kind, iterations, activate, True, *settings, *read)[2]
+        state = torch.ops.shortcaps.route(*others, kind, iterations, activate, True, *settings, *read, ctx.rectified)[2]
     grads = torch.ops.shortcaps.route_backward(
-        pose_grad, activation_grad, state, *others, kind, iterations, activate, *settings, *read
+        pose_grad, activation_grad, state, *others, kind, iterations, activate, *settings, *read, ctx.rectified
     )
     given = [None if tensor is None else gradient for tensor, gradient in zip(tensors, grads, strict=True)]
-    return (*given[:-2], *(None for _ in ctx.settings), *given[-2:])
+    return (*given[:-2], *(None for _ in ctx.settings), *given[-2:], None)
 
 
 _route_op.register_autograd(_backward, setup_context=_setup_context)

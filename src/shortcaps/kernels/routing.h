@@ -16,6 +16,7 @@ constexpr int64_t UNKNOWN_KIND = -1, OUT_OF_MEMORY = -2;
 // wanted. A gradient has the layout of what it is the gradient of.
 struct RoutingProblem {
     int64_t kind, iterations, activate, keep_state, threads, is_double;
+    int64_t rectified;  // whether poses are read through a ReLU, and their gradients written through it
     int64_t batch, groups, members, outputs, rows, cols;
     int64_t pose_strides[5];
     double softness, sharpness, floor;  // softness: the fuzziness of fuzzy routing, the temperature of EM

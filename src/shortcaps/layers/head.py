@@ -133,13 +133,17 @@ class CapsuleHead(nn.Module):
             classes, capsules, height, width).
         """
         maps = self._check_features(features)
+        primaries = cast("Iterable[PrimaryCapsules]", self.primary)
         shortcuts = cast("Iterable[ShortcutRouting]", self.shortcuts)
         votes: list[Votes] = []
-        for feature_map, primary, shortcut in zip(maps, self.primary, shortcuts, strict=True):
-            maps_of_capsules = primary(feature_map)
+        for feature_map, primary, shortcut in zip(maps, primaries, shortcuts, strict=True):
+            # In training the ReLU is left to those who read the poses: native code takes it, and its gradient, in passing. Dropping capsules
+            # before or after it is the same. Otherwise it stays with its convolution, where exported programs have them as one.
+            leaves_relu = self.training and primary.ends_with_relu
+            maps_of_capsules = primary(feature_map, leave_relu=leaves_relu)
             if self.training:
                 maps_of_capsules = self.dropout(maps_of_capsules)
-            votes.append(shortcut.votes(maps_of_capsules))
+            votes.append(shortcut.votes(maps_of_capsules, rectified=leaves_relu))
 
         weight, bias = self.pose_weight, self.pose_bias
         readout = None if weight is None or bias is None else Readout(weight, bias)

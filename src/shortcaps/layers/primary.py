@@ -29,10 +29,23 @@ class PrimaryCapsules(nn.Module):
         # None, and no Identity: a module that does nothing takes microseconds, which a single image notices.
         self.norm = nn.BatchNorm2d(channels * pose * pose) if normalised else None
 
-    def forward(self, features: Tensor) -> Tensor:
-        """Capsule maps (batch, cols, channels, rows, height, width) of features (batch, in_channels, height, width)."""
+    @property
+    def ends_with_relu(self) -> bool:
+        """Whether the ReLU is the last step, so that it can be left to what reads the maps."""
+        return self.rectified and self.norm is None
+
+    def forward(self, features: Tensor, *, leave_relu: bool = False) -> Tensor:
+        """Capsule maps of features.
+
+        Args:
+            features: (batch, in_channels, height, width).
+            leave_relu: Leave out the ReLU, which is the last step and taken by the caller.
+
+        Returns:
+            (batch, cols, channels, rows, height, width).
+        """
         features = self.convolution(features)
-        if self.rectified:
+        if self.rectified and not leave_relu:
             features = torch.relu(features)
         if self.norm is not None:
             features = self.norm(features)

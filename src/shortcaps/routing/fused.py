@@ -33,7 +33,7 @@ class FusedVotes(FactoredVotes):
             capsules = self.run(routing, start, activations, thresholds, activate)
             return None if capsules is None else capsules.read_by(readout)
         pose, activation = run_route(
-            self.poses,
+            self.given,
             self.transforms,
             start,
             activations,
@@ -43,5 +43,6 @@ class FusedVotes(FactoredVotes):
             routing.iterations,
             activate,
             *spec.settings(routing),
+            rectified=self.rectified,
         )
         return Capsules(pose, activation if activate else None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, overload
 
@@ -35,10 +36,12 @@ def orthogonalise(matrices: Tensor) -> Tensor:
     largest = matrices.abs().amax((-2, -1), keepdim=True)
     found = matrices / largest.clamp_min(torch.finfo(matrices.dtype).tiny)
     found = found / torch.linalg.matrix_norm(found, keepdim=True).clamp_min(1)
+    shape, found = found.shape, found.reshape(-1, *found.shape[-2:])
     for _ in range(TURNS):
-        squares = found @ found.mT
-        found = a * found + (b * squares + c * squares @ squares) @ found
-    return found
+        squares = torch.bmm(found, found.mT)
+        factors = torch.baddbmm(squares, squares, squares, beta=b, alpha=c)
+        found = torch.baddbmm(found, factors, found, beta=a)
+    return found.view(shape)
 
 
 class Muon(torch.optim.AdamW):
@@ -76,15 +79,26 @@ class Muon(torch.optim.AdamW):
 
     @torch.no_grad()
     def _take_orthogonal_step(self, group: dict[str, Any]) -> None:
+        # Matrices of one shape take their step together: they are small, and what a step costs is the number of operators.
+        ahead: dict[torch.Size, list[Tensor]] = defaultdict(list)
+        weights: dict[torch.Size, list[Tensor]] = defaultdict(list)
         for weight in group["params"]:
-            if weight.grad is None:
-                continue
-            state = self.state[weight]
-            if not state:
-                # AdamW wants to find a number of steps with every weight when it is restored.
-                state |= {"step": torch.zeros(()), "momentum": torch.zeros_like(weight)}
-            state["step"] += 1
-            mean = state["momentum"].lerp_(weight.grad, 1 - MOMENTUM)
-            ahead = weight.grad.lerp(mean, MOMENTUM).flatten(1)
-            step = orthogonalise(ahead).mul_(LENGTH * max(ahead.shape) ** 0.5)
-            weight.mul_(1 - group["lr"] * group["weight_decay"]).add_(step.view(weight.shape), alpha=-group["lr"])
+            if weight.grad is not None:
+                found = self._mean_ahead(weight)
+                ahead[found.shape].append(found)
+                weights[found.shape].append(weight)
+        for shape, matrices in ahead.items():
+            steps = orthogonalise(torch.stack(matrices)).mul_(LENGTH * max(shape) ** 0.5)
+            for weight, step in zip(weights[shape], steps, strict=True):
+                weight.mul_(1 - group["lr"] * group["weight_decay"]).add_(step.view(weight.shape), alpha=-group["lr"])
+
+    def _mean_ahead(self, weight: Tensor) -> Tensor:
+        """The running mean of a weight's gradients, this one included, moved on by one more step: (outputs, inputs)."""
+        assert weight.grad is not None, "only weights with a gradient take a step"
+        state = self.state[weight]
+        if not state:
+            # AdamW wants to find a number of steps with every weight when it is restored.
+            state |= {"step": torch.zeros(()), "momentum": torch.zeros_like(weight)}
+        state["step"] += 1
+        mean = state["momentum"].lerp_(weight.grad, 1 - MOMENTUM)
+        return weight.grad.lerp(mean, MOMENTUM).flatten(1)
