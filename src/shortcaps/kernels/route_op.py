@@ -176,6 +176,30 @@ def _route_natively(
         Poses (batch, outputs, rows, cols), activations (batch, outputs) and the state; (0,) for what is not requested.
     """
     _check(poses, transforms, start, activations, beta, beta_use, iterations, activate, readout, readout_bias)
+    given = (poses, transforms, start, activations, beta, beta_use)
+    settings = (softness, sharpness, floor, readout, readout_bias, rectified)
+    return _route_checked(*given, kind, iterations, activate, keep_state, *settings)
+
+
+def _route_checked(
+    poses: Tensor,
+    transforms: Tensor,
+    start: Tensor | None,
+    activations: Tensor | None,
+    beta: Tensor | None,
+    beta_use: Tensor | None,
+    kind: int,
+    iterations: int,
+    activate: bool,
+    keep_state: bool,
+    softness: float,
+    sharpness: float,
+    floor: float,
+    readout: Tensor | None,
+    readout_bias: Tensor | None,
+    rectified: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """As `_route_natively`, of arguments whose shapes are known to fit."""
     shapes = _result_shapes(poses, transforms, kind, iterations, activate, keep_state)
     pose, activation, state = (poses.new_empty(shape) for shape in shapes)
     if batch := poses.shape[0]:
@@ -206,12 +230,15 @@ def run_route(
 ) -> tuple[Tensor, Tensor]:
     """Route natively, called directly or as an operator; arguments as for `torch.ops.shortcaps.route`.
 
+    Their shapes have been checked: votes know that their poses and transformations fit, and a routing looks at all else it is given. A single
+    image notices a second look.
+
     Returns:
         Poses (batch, outputs, rows, cols) and activations (batch, outputs), or (0,) if not requested.
     """
     tensors = (poses, transforms, start, activations, beta, beta_use)
     read = (readout, readout_bias)
-    operator = choose(_route_natively, torch.ops.shortcaps.route, *tensors, *read)
+    operator = choose(_route_checked, torch.ops.shortcaps.route, *tensors, *read)
     keep_state = needs_grad(*tensors, *read)
     pose, activation, _ = operator(*tensors, kind, iterations, activate, keep_state, *settings, *read, rectified)
     return pose, activation

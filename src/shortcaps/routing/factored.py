@@ -64,6 +64,8 @@ class FactoredVotes(Votes):
                 "their groups and rows must be equal, and a transform must be square"
             )
         self.given, self.transforms, self.rectified = at_least_float32(poses), at_least_float32(transforms), rectified
+        if self.given.dtype != self.transforms.dtype:  # native code would read one of them as what it is not
+            raise ValueError(f"poses are {poses.dtype} and transforms {transforms.dtype}: give both in one dtype")
         self.batch, self.groups, self.members, self.rows, self.cols = self.given.shape
         self.inputs, self.outputs = self.groups * self.members, outputs
 
