@@ -14,6 +14,7 @@ from shortcaps.errors import RunError
 from shortcaps.reporting.answers import StoredAnswers
 from shortcaps.reproduce.cells import Cell, choose_cells
 from shortcaps.reproduce.compact import compact_cells, compare, opponents, write_compact
+from shortcaps.reproduce.readme import compact_lines
 from shortcaps.reproduce.records import Record, read_records, write_record
 from tests.reproduce.test_table1 import made_up
 
@@ -130,7 +131,11 @@ def test_a_report_says_where_validation_images_were_trained_on(tmp_path: Path) -
     for network, wrong in (("compact-23k", 10), ("compact-23k-plain", 100)):
         record(tmp_path, network, wrong, 0, refit=True)
     write_compact(read_records(tmp_path), tmp_path)
-    assert "validation images were trained on as well" in (tmp_path / "report.md").read_text()
+    report = (tmp_path / "report.md").read_text()
+    assert "ᵛ (where a command says --refit): validation images were trained on as well" in report
+    assert "| MNISTᵛ | compact-23k | compact-23k-plain |" in report and "99.00ᵛ" in report
+    (comparison,) = compare(read_records(tmp_path), tmp_path)
+    assert comparison.refitted and "| MNISTᵛ |" in "\n".join(compact_lines([comparison]))
 
 
 def test_images_of_the_same_labels_and_another_fingerprint_are_refused(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import mean, stdev
+from typing import Any
 
 from shortcaps.data import DATASETS
 from shortcaps.files import write_json
@@ -15,7 +16,7 @@ from shortcaps.reporting.paired import PairedDifference, relation, seeds_in_word
 from shortcaps.reporting.tables import Grid, write_report
 from shortcaps.reproduce.cells import Cell
 from shortcaps.reproduce.pairs import pair_runs, paired_notes
-from shortcaps.reproduce.records import Record, alike
+from shortcaps.reproduce.records import REFITTED, Record, alike
 
 DATA = ("mnist", "affnist", "fashion-mnist", "cifar10")
 TITLE = "Compact networks beside plain ones of their size"
@@ -34,6 +35,7 @@ class Comparison:
         difference: The first minus the second.
         difference_interval: 95 % interval of the difference: paired by image, with digits or objects as clusters, and seeds.
         seeds: How many runs of each.
+        refitted: Whether both were trained on the validation images as well; the records say so, and paired.json does not.
     """
 
     network: str
@@ -44,6 +46,16 @@ class Comparison:
     difference: float
     difference_interval: tuple[float, float]
     seeds: int
+    refitted: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """As paired.json has it."""
+        return {name: value for name, value in asdict(self).items() if name != "refitted"}
+
+    @property
+    def label(self) -> str:
+        """The data set, for tables, with a mark where it belongs."""
+        return DATASETS[self.dataset].label + (REFITTED if self.refitted else "")
 
     @property
     def verdict(self) -> str:
@@ -54,7 +66,7 @@ class Comparison:
         low, high = (100 * bound for bound in self.difference_interval)
         seeds = seeds_in_words(self.seeds)
         return (
-            f"On {DATASETS[self.dataset].label} {self.network} ({self.accuracy:.2%}) is "
+            f"On {self.label} {self.network} ({self.accuracy:.2%}) is "
             f"{relation(self.verdict)} {self.twin} ({self.twin_accuracy:.2%}): {100 * self.difference:+.2f} points, "
             f"95 % interval {low:+.2f} to {high:+.2f}, {seeds}."
         )
@@ -87,7 +99,10 @@ def compare(records: Sequence[Record], folder: Path) -> list[Comparison]:
                 if pair is not None:
                     difference, interval = pair.result.difference, pair.result.interval
                     accuracies = pair.accuracy, pair.other_accuracy
-                    found.append(Comparison(network, opponent, dataset, *accuracies, difference, interval, pair.seeds))
+                    seeds, refitted = pair.seeds, pair.refitted
+                    found.append(
+                        Comparison(network, opponent, dataset, *accuracies, difference, interval, seeds, refitted)
+                    )
     return found
 
 
@@ -112,7 +127,8 @@ def accuracy_grid(records: Sequence[Record]) -> Grid:
             sizes |= {run.values["parameters"] for run in runs}
             accuracies = [100 * run.accuracy for run in runs]
             spread = f" ± {stdev(accuracies):.2f} ({len(runs)} seeds)" if len(runs) > 1 else ""
-            cells.append(f"{mean(accuracies):.2f}{spread}" if runs else "")
+            mark = REFITTED if runs and runs[0].refitted else ""
+            cells.append(f"{mean(accuracies):.2f}{mark}{spread}" if runs else "")
         rows.append([network, " / ".join(f"{size:,}" for size in sorted(sizes)), *cells])
     return rows
 
@@ -122,16 +138,15 @@ def paired_grid(comparisons: Iterable[Comparison]) -> Grid:
     rows = [["data set", "network", "against", "difference", "95 % interval", "verdict", "seeds"]]
     for c in comparisons:
         low, high = (100 * bound for bound in c.difference_interval)
-        label = DATASETS[c.dataset].label
         interval = f"{low:+.2f} to {high:+.2f}"
-        rows.append([label, c.network, c.twin, f"{100 * c.difference:+.2f}", interval, c.verdict, str(c.seeds)])
+        rows.append([c.label, c.network, c.twin, f"{100 * c.difference:+.2f}", interval, c.verdict, str(c.seeds)])
     return rows
 
 
 def write_compact(records: Sequence[Record], folder: Path) -> tuple[Path, ...]:
     """Write paired.json, report.md and report.html, from the records and the stored answers alone."""
     comparisons = compare(records, folder)
-    write_json(folder / "paired.json", [asdict(comparison) for comparison in comparisons])
+    write_json(folder / "paired.json", [comparison.to_json() for comparison in comparisons])
     notes = [
         "A twin is the same backbone with mean and linear layer instead of capsules, widened to the same number of parameters, trained by "
         "the same recipe.",

@@ -9,7 +9,7 @@ from pathlib import Path
 from shortcaps.errors import RunError
 from shortcaps.reporting.answers import read_alike
 from shortcaps.reporting.paired import Answers, PairedDifference, paired_difference
-from shortcaps.reproduce.records import Record, worth
+from shortcaps.reproduce.records import REFITTED, Record, worth
 
 
 @dataclass(frozen=True)
@@ -21,18 +21,20 @@ class Pair:
         other_accuracy: Of the second.
         result: The paired difference.
         seeds: How many runs of each.
+        refitted: Whether they were trained on the validation images as well.
     """
 
     accuracy: float
     other_accuracy: float
     result: PairedDifference
     seeds: int
+    refitted: bool
 
 
 def paired_notes(records: Iterable[Record]) -> list[str]:
     """What a reader must know of paired differences between these records, and of the images behind them."""
     records = list(records)
-    refitted = "Where a command says --refit, validation images were trained on as well, by settings chosen before, and the last weights kept."
+    refitted = f"{REFITTED} (where a command says --refit): validation images were trained on as well, by settings chosen before, and the last weights kept."
     return [
         "Differences are paired on the same test images; where several show one digit or object, that is the unit; the seeds count too.",
         *([refitted] if any(record.refitted for record in records) else []),
@@ -72,7 +74,7 @@ def pair_runs(first: Iterable[Record], second: Iterable[Record], folder: Path) -
     originals = ours[0].originals
     left, right = (Answers.of([found.right for found in answers], originals) for answers in (ours, theirs))
     result = paired_difference(left, right)
-    return Pair(float(left.accuracies.mean()), float(right.accuracies.mean()), result, len(pairs))
+    return Pair(float(left.accuracies.mean()), float(right.accuracies.mean()), result, len(pairs), pairs[0][0].refitted)
 
 
 def _check_images(records: Iterable[Record]) -> None:

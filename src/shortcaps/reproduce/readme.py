@@ -8,7 +8,6 @@ from itertools import product
 from pathlib import Path
 from statistics import stdev
 
-from shortcaps.data import DATASETS
 from shortcaps.errors import RunError
 from shortcaps.files import atomic_write
 from shortcaps.reporting.tables import Grid, markdown_table
@@ -76,7 +75,7 @@ def compact_lines(comparisons: Sequence[Comparison]) -> list[str]:
     for c in comparisons:
         low, high = (100 * bound for bound in c.difference_interval)
         difference = f"{100 * c.difference:+.2f} [{low:+.2f}, {high:+.2f}]"
-        row = [DATASETS[c.dataset].label, f"{c.network} {c.accuracy:.2%}", c.twin, f"{c.twin_accuracy:.2%}"]
+        row = [c.label, f"{c.network} {c.accuracy:.2%}", c.twin, f"{c.twin_accuracy:.2%}"]
         rows.append([*row, difference, str(c.seeds), c.verdict])
     return markdown_table(rows)
 

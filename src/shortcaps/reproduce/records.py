@@ -22,6 +22,9 @@ from shortcaps.runs.manifest import Manifest
 SETTINGS_BY_NETWORK = ("lr", "loss", "loss_settings", "routing_settings")
 """What a recipe sets for each routing and network: squashed poses need another loss than others do, for example."""
 
+REFITTED = "ᵛ"
+"""Marks runs that were trained on the validation images as well."""
+
 
 def shared_settings(recipe: Recipe) -> dict[str, Any]:
     """What must be equal for two networks to have been trained alike: a recipe but for what it has by network."""
