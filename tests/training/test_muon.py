@@ -99,6 +99,24 @@ def test_a_step_follows_the_mean_of_the_gradients_a_step_ahead() -> None:
     torch.testing.assert_close(convolution.weight.detach(), weight, atol=1e-12, rtol=0)
 
 
+def test_weights_of_one_shape_step_together_as_each_does_by_itself() -> None:
+    shapes = [(5, 3, 3), (5, 3, 3), (3, 5, 1), (5, 3, 3), (5, 27, 1)]  # the last is the same matrix (5, 27), of another kernel
+    together = nn.ModuleList(nn.Conv2d(inside, out, size, bias=False) for out, inside, size in shapes).double()
+    alone = copy.deepcopy(together)
+    optimizers = [make_optimizer(module, recipe(weight_decay=0.3), CPU) for module in alone]
+    whole = make_optimizer(together, recipe(weight_decay=0.3), CPU)
+    for number in range(2):
+        gradients(together, number)
+        for own, other in zip(together.parameters(), alone.parameters(), strict=True):
+            assert own.grad is not None
+            other.grad = own.grad.clone()
+        for optimizer in (whole, *optimizers):
+            set_rate(optimizer, 0.1)
+            optimizer.step()
+    for own, other in zip(together.parameters(), alone.parameters(), strict=True):
+        torch.testing.assert_close(own, other, atol=1e-12, rtol=0)
+
+
 def test_a_step_is_about_as_long_as_one_of_adam() -> None:
     steps: dict[str, list[Tensor]] = {}
     for name in ("adam", "muon"):
