@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from shortcaps.errors import RunError
-from shortcaps.models import Network
 from shortcaps.recipes import FOLDER, Recipe
 from shortcaps.runs.config import TrainConfig
 from shortcaps.training.muon import LENGTH, MOMENTUM, orthogonalise
@@ -28,7 +27,7 @@ def recipe(**changes: object) -> Recipe:
     return TrainConfig.of(model="compact-23k").make_recipe().changed({"optimizer": "muon", **changes})
 
 
-def gradients(model: Network, seed: int = 0) -> None:
+def gradients(model: nn.Module, seed: int = 0) -> None:
     generator = torch.Generator().manual_seed(seed)
     for parameter in model.parameters():
         parameter.grad = torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
@@ -100,7 +99,8 @@ def test_a_step_follows_the_mean_of_the_gradients_a_step_ahead() -> None:
 
 
 def test_weights_of_one_shape_step_together_as_each_does_by_itself() -> None:
-    shapes = [(5, 3, 3), (5, 3, 3), (3, 5, 1), (5, 3, 3), (5, 27, 1)]  # the last is the same matrix (5, 27), of another kernel
+    # The last is a matrix of the same shape, (5, 27), of another kernel.
+    shapes = [(5, 3, 3), (5, 3, 3), (3, 5, 1), (5, 3, 3), (5, 27, 1)]
     together = nn.ModuleList(nn.Conv2d(inside, out, size, bias=False) for out, inside, size in shapes).double()
     alone = copy.deepcopy(together)
     optimizers = [make_optimizer(module, recipe(weight_decay=0.3), CPU) for module in alone]
