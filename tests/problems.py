@@ -42,7 +42,7 @@ class FactoredProblem:
     def votes(self, path: str) -> Votes:
         path, _, threads = path.partition(", ")
         torch.set_num_threads(3 if threads else 1)
-        return make_votes(self.poses, self.transforms, path, rectified=self.rectified)
+        return make_votes(self.poses, self.transforms, path, apply_relu=self.rectified)
 
     def solve(self, routing: Routing, path: str, *, keep_coefficients: bool = False) -> Capsules:
         return routing(

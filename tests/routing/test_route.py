@@ -118,11 +118,6 @@ def test_an_input_that_does_not_exist_has_no_say(routing: str) -> None:
             ValueError,
             "give (batch, groups, members, rows, cols)",
         ),
-        (
-            lambda: shortcaps.FactoredVotes(torch.randn(1, 2, 3, 4, 4), torch.randn(2, 5, 4, 4).double()),
-            ValueError,
-            "poses are torch.float32 and transforms torch.float64: give both in one dtype",
-        ),
     ],
 )
 def test_bad_input_names_the_value_and_the_way_out(call, error: type[Exception], message: str) -> None:

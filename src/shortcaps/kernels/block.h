@@ -154,7 +154,7 @@ class Block {
         for_each_run([&](int64_t offset, int64_t count, auto number) {
             Real *run = by_poses + offset;
             if (problem.rectified)
-                for (int64_t n = 0; n < count; ++n) {
+                for (int64_t n = 0; n < count; ++n) {  // in place: every number is stored once
                     V &gradient = poses_grad[number(n)];
                     gradient = poses[number(n)] <= 0 ? V{} : gradient;
                 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-_DTYPES = (torch.float32, torch.float64)
+DTYPES = (torch.float32, torch.float64)
 
 
 def check_count(name: str, value: int) -> None:
@@ -30,7 +30,7 @@ def check_first(name: str, tensor: Tensor, layout: str) -> None:
         TypeError: Native code does not support its dtype.
         ValueError: It is not on the CPU, or does not have these dimensions.
     """
-    if tensor.dtype not in _DTYPES:
+    if tensor.dtype not in DTYPES:
         raise TypeError(f"{name} has dtype {tensor.dtype}: native code needs torch.float32 or torch.float64")
     if not (tensor.is_cpu or tensor.is_meta):  # meta tensors have a shape but no address (library.py)
         raise ValueError(f"{name} is on {tensor.device}: native code needs it on the cpu")

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from shortcaps.kernels.checks import DTYPES
+
 LIBRARY = Path(__file__).parent / "_native.so"
 _DISABLE = "SHORTCAPS_NO_NATIVE"
 # As in routing.h. Every entry point returns 0, or what went wrong.
@@ -24,8 +26,10 @@ class RoutingProblem(ctypes.Structure):
     """The struct of that name in `routing.h`, field by field."""
 
     _fields_ = (
-        [(name, ctypes.c_int64) for name in ("kind", "iterations", "activate", "keep_state", "threads", "is_double")]
-        + [("rectified", ctypes.c_int64)]
+        [
+            (name, ctypes.c_int64)
+            for name in ("kind", "iterations", "activate", "keep_state", "threads", "is_double", "rectified")
+        ]
         + [(name, ctypes.c_int64) for name in ("batch", "groups", "members", "outputs", "rows", "cols")]
         + [("pose_strides", ctypes.c_int64 * 5)]
         + [(name, ctypes.c_double) for name in ("softness", "sharpness", "floor")]
@@ -186,13 +190,13 @@ def accepts(*tensors: Tensor) -> bool:
 
     An exported program has to run without this package, so tracing for export goes through PyTorch's own operators.
     """
-    return (
-        all(tensor.device.type == "cpu" and tensor.dtype == tensors[0].dtype for tensor in tensors)
-        and tensors[0].dtype in (torch.float32, torch.float64)
-        and not torch.compiler.is_exporting()
-        and not torch.jit.is_tracing()  # type: ignore[attr-defined]
-        and AVAILABLE
-    )
+    dtype = tensors[0].dtype
+    if not AVAILABLE or dtype not in DTYPES:
+        return False
+    for tensor in tensors:  # a loop, here and below: what `all` takes to begin, a single image notices
+        if tensor.dtype != dtype or tensor.device.type != "cpu":
+            return False
+    return not torch.compiler.is_exporting() and not torch.jit.is_tracing()  # type: ignore[attr-defined]
 
 
 def needs_grad(*tensors: Tensor | None) -> bool:
@@ -218,8 +222,10 @@ def is_transformed(*tensors: Tensor | None) -> bool:
 
 def is_plain(*tensors: Tensor | None) -> bool:
     """Whether nothing is traced and no derivative will be needed."""
-    ordinary = all(tensor is None or type(tensor) in (Tensor, torch.nn.Parameter) for tensor in tensors)
-    if not ordinary or torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
+    for tensor in tensors:
+        if tensor is not None and type(tensor) not in (Tensor, torch.nn.Parameter):
+            return False
+    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
         return False  # a dispatch mode, such as that of make_fx, would not see a call of native code
     return not needs_grad(*tensors) and not is_transformed(*tensors)
 

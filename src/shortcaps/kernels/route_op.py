@@ -84,14 +84,21 @@ def _check(
     check_count("iterations", iterations)
     check_first("poses", poses, "batch, groups, members, rows, cols")
     batch, groups, members, rows, cols = poses.shape
-    check_like(poses, "transforms", transforms, (groups, None, rows, rows), "groups, outputs, rows, rows")
-    outputs = transforms.shape[1]
-    check_like(poses, "start", start, (batch, outputs, rows, cols), "batch, outputs, rows, cols")
-    check_like(poses, "activations", activations, (batch, groups * members), "batch, groups · members")
-    check_like(poses, "beta", beta, (outputs,), "outputs")
-    check_like(poses, "beta_use", beta_use, (outputs,), "outputs")
-    check_like(poses, "readout", readout, (outputs, rows, cols), "outputs, rows, cols")
-    check_like(poses, "readout_bias", readout_bias, (outputs,), "outputs")
+    outputs = transforms.shape[1] if transforms.ndim > 1 else 0
+    check_like(poses, "transforms", transforms, (groups, outputs or None, rows, rows), "groups, outputs, rows, rows")
+    # A single image notices a call for each that is not given.
+    if start is not None:
+        check_like(poses, "start", start, (batch, outputs, rows, cols), "batch, outputs, rows, cols")
+    if activations is not None:
+        check_like(poses, "activations", activations, (batch, groups * members), "batch, groups · members")
+    if beta is not None:
+        check_like(poses, "beta", beta, (outputs,), "outputs")
+    if beta_use is not None:
+        check_like(poses, "beta_use", beta_use, (outputs,), "outputs")
+    if readout is not None:
+        check_like(poses, "readout", readout, (outputs, rows, cols), "outputs, rows, cols")
+    if readout_bias is not None:
+        check_like(poses, "readout_bias", readout_bias, (outputs,), "outputs")
     if (readout is None) != (readout_bias is None):
         raise ValueError("readout and readout_bias belong together: give both or none")
     if readout is not None and not activate:
@@ -170,36 +177,12 @@ def _route_natively(
         floor: Likewise.
         readout: (outputs, rows, cols), the weights of a `Readout`, or None.
         readout_bias: (outputs,), or None.
-        rectified: Whether poses are read through a ReLU, and so is their gradient on its way back.
+        rectified: Whether a ReLU is applied to the poses as they are read; their gradient is masked accordingly.
 
     Returns:
         Poses (batch, outputs, rows, cols), activations (batch, outputs) and the state; (0,) for what is not requested.
     """
     _check(poses, transforms, start, activations, beta, beta_use, iterations, activate, readout, readout_bias)
-    given = (poses, transforms, start, activations, beta, beta_use)
-    settings = (softness, sharpness, floor, readout, readout_bias, rectified)
-    return _route_checked(*given, kind, iterations, activate, keep_state, *settings)
-
-
-def _route_checked(
-    poses: Tensor,
-    transforms: Tensor,
-    start: Tensor | None,
-    activations: Tensor | None,
-    beta: Tensor | None,
-    beta_use: Tensor | None,
-    kind: int,
-    iterations: int,
-    activate: bool,
-    keep_state: bool,
-    softness: float,
-    sharpness: float,
-    floor: float,
-    readout: Tensor | None,
-    readout_bias: Tensor | None,
-    rectified: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """As `_route_natively`, of arguments whose shapes are known to fit."""
     shapes = _result_shapes(poses, transforms, kind, iterations, activate, keep_state)
     pose, activation, state = (poses.new_empty(shape) for shape in shapes)
     if batch := poses.shape[0]:
@@ -230,15 +213,12 @@ def run_route(
 ) -> tuple[Tensor, Tensor]:
     """Route natively, called directly or as an operator; arguments as for `torch.ops.shortcaps.route`.
 
-    Their shapes have been checked: votes know that their poses and transformations fit, and a routing looks at all else it is given. A single
-    image notices a second look.
-
     Returns:
         Poses (batch, outputs, rows, cols) and activations (batch, outputs), or (0,) if not requested.
     """
     tensors = (poses, transforms, start, activations, beta, beta_use)
     read = (readout, readout_bias)
-    operator = choose(_route_checked, torch.ops.shortcaps.route, *tensors, *read)
+    operator = choose(_route_natively, torch.ops.shortcaps.route, *tensors, *read)
     keep_state = needs_grad(*tensors, *read)
     pose, activation, _ = operator(*tensors, kind, iterations, activate, keep_state, *settings, *read, rectified)
     return pose, activation

@@ -137,13 +137,13 @@ class CapsuleHead(nn.Module):
         shortcuts = cast("Iterable[ShortcutRouting]", self.shortcuts)
         votes: list[Votes] = []
         for feature_map, primary, shortcut in zip(maps, primaries, shortcuts, strict=True):
-            # In training the ReLU is left to those who read the poses: native code takes it, and its gradient, in passing. Dropping capsules
-            # before or after it is the same. Otherwise it stays with its convolution, where exported programs have them as one.
-            leaves_relu = self.training and primary.ends_with_relu
-            maps_of_capsules = primary(feature_map, leave_relu=leaves_relu)
+            # In training the ReLU is left to the votes: native code applies it, and masks the gradient, as it reads and writes them. Otherwise
+            # it stays with its convolution, so that exported programs have the two as one. Dropping capsules before or after it is the same, short of infinities.
+            later = self.training and getattr(primary, "ends_with_relu", False)
+            maps_of_capsules = primary(feature_map, skip_relu=True) if later else primary(feature_map)
             if self.training:
                 maps_of_capsules = self.dropout(maps_of_capsules)
-            votes.append(shortcut.votes(maps_of_capsules, rectified=leaves_relu))
+            votes.append(shortcut.votes(maps_of_capsules, apply_relu=later))
 
         weight, bias = self.pose_weight, self.pose_bias
         readout = None if weight is None or bias is None else Readout(weight, bias)

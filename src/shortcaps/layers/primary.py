@@ -31,21 +31,21 @@ class PrimaryCapsules(nn.Module):
 
     @property
     def ends_with_relu(self) -> bool:
-        """Whether the ReLU is the last step, so that it can be left to what reads the maps."""
+        """Whether the ReLU is the last step, so that it can be left to the caller."""
         return self.rectified and self.norm is None
 
-    def forward(self, features: Tensor, *, leave_relu: bool = False) -> Tensor:
+    def forward(self, features: Tensor, *, skip_relu: bool = False) -> Tensor:
         """Capsule maps of features.
 
         Args:
             features: (batch, in_channels, height, width).
-            leave_relu: Leave out the ReLU, which is the last step and taken by the caller.
+            skip_relu: Skip the ReLU; the caller applies it. Only where `ends_with_relu`.
 
         Returns:
             (batch, cols, channels, rows, height, width).
         """
         features = self.convolution(features)
-        if self.rectified and not leave_relu:
+        if self.rectified and not skip_relu:
             features = torch.relu(features)
         if self.norm is not None:
             features = self.norm(features)

@@ -48,17 +48,17 @@ class ShortcutRouting(Thresholds, nn.Module):
         """Draw the transformations so that votes are `gain` times as large as their poses."""
         draw_normal(self.transform, self.gain * self.transform.shape[-1] ** -0.5)
 
-    def votes(self, pre_voted: Tensor, *, rectified: bool = False) -> Votes:
+    def votes(self, pre_voted: Tensor, *, apply_relu: bool = False) -> Votes:
         """Eq. (4): the votes of pre-voted maps (batch, cols, channels, rows, height, width).
 
         The votes of a layer are the same in every pass, so a network makes them once.
 
         Args:
             pre_voted: The maps.
-            rectified: Whether what votes is a ReLU of the maps: native code takes it in passing.
+            apply_relu: Whether the maps still have to pass a ReLU before they vote.
         """
         poses = poses_by_channel(pre_voted)
-        return make_votes(poses, self.transform, self.path, routing=self.routing, rectified=rectified)
+        return make_votes(poses, self.transform, self.path, routing=self.routing, apply_relu=apply_relu)
 
     def forward(
         self,

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -44,14 +43,12 @@ class FactoredVotes(Votes):
     Args:
         poses: (batch, groups, members, rows, cols).
         transforms: (groups, outputs, rows, rows), shared by the members of a group.
-        rectified: Whether votes are of the poses behind a ReLU. It is taken where they are first asked for; native code reads them
-            through it, and asks for nothing.
 
     Raises:
         ValueError: The shapes do not fit each other.
     """
 
-    def __init__(self, poses: Tensor, transforms: Tensor, *, rectified: bool = False) -> None:
+    def __init__(self, poses: Tensor, transforms: Tensor) -> None:
         if poses.ndim != 5 or transforms.ndim != 4:
             raise ValueError(
                 f"poses {tuple(poses.shape)} and transforms {tuple(transforms.shape)}: give "
@@ -63,16 +60,14 @@ class FactoredVotes(Votes):
                 f"poses {tuple(poses.shape)} do not fit transforms {tuple(transforms.shape)}: "
                 "their groups and rows must be equal, and a transform must be square"
             )
-        self.given, self.transforms, self.rectified = at_least_float32(poses), at_least_float32(transforms), rectified
-        if self.given.dtype != self.transforms.dtype:  # native code would read one of them as what it is not
-            raise ValueError(f"poses are {poses.dtype} and transforms {transforms.dtype}: give both in one dtype")
-        self.batch, self.groups, self.members, self.rows, self.cols = self.given.shape
+        self._poses, self.transforms = at_least_float32(poses), at_least_float32(transforms)
+        self.batch, self.groups, self.members, self.rows, self.cols = self._poses.shape
         self.inputs, self.outputs = self.groups * self.members, outputs
 
-    @cached_property
+    @property
     def poses(self) -> Tensor:
-        """(batch, groups, members, rows, cols), behind the ReLU if there is one."""
-        return torch.relu(self.given) if self.rectified else self.given
+        """The poses that vote: (batch, groups, members, rows, cols)."""
+        return self._poses
 
     def agreement(self, centres: Tensor) -> Tensor:
         """`<T p, g>` as `<p, T' g>`: (batch, inputs, outputs)."""
@@ -102,12 +97,12 @@ class FactoredVotes(Votes):
     @property
     def dtype(self) -> torch.dtype:
         """Dtype of the poses."""
-        return self.given.dtype
+        return self._poses.dtype
 
     @property
     def device(self) -> torch.device:
         """Device of the poses."""
-        return self.given.device
+        return self._poses.device
 
     @property
     def _per_vote(self) -> tuple[int, int, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import torch
 from torch import Tensor
 
 from shortcaps.kernels.library import is_transformed
@@ -13,7 +14,22 @@ from shortcaps.routing.factored import FactoredVotes
 
 
 class FusedVotes(FactoredVotes):
-    """Factored votes that run a routing natively if it has a `native` spec, and answer any other as factored votes do."""
+    """Factored votes that run a routing natively if it has a `native` spec, and answer any other as factored votes do.
+
+    Args:
+        poses: As for `FactoredVotes`.
+        transforms: Likewise.
+        apply_relu: Whether the poses still have to pass a ReLU before they vote.
+    """
+
+    def __init__(self, poses: Tensor, transforms: Tensor, *, apply_relu: bool = False) -> None:
+        super().__init__(poses, transforms)
+        self._apply_relu = apply_relu
+
+    @property
+    def poses(self) -> Tensor:
+        """The poses that vote. Native code applies the ReLU itself, so only a routing without it asks for them."""
+        return torch.relu(self._poses) if self._apply_relu else self._poses
 
     def run(
         self,
@@ -33,7 +49,7 @@ class FusedVotes(FactoredVotes):
             capsules = self.run(routing, start, activations, thresholds, activate)
             return None if capsules is None else capsules.read_by(readout)
         pose, activation = run_route(
-            self.given,
+            self._poses,
             self.transforms,
             start,
             activations,
@@ -43,6 +59,6 @@ class FusedVotes(FactoredVotes):
             routing.iterations,
             activate,
             *spec.settings(routing),
-            rectified=self.rectified,
+            rectified=self._apply_relu,
         )
         return Capsules(pose, activation if activate else None)

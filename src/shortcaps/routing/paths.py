@@ -36,7 +36,7 @@ stay factored."""
 
 
 def make_votes(
-    poses: Tensor, transforms: Tensor, path: str = "auto", *, routing: Routing | None = None, rectified: bool = False
+    poses: Tensor, transforms: Tensor, path: str = "auto", *, routing: Routing | None = None, apply_relu: bool = False
 ) -> Votes:
     """Votes by one of the paths.
 
@@ -45,7 +45,7 @@ def make_votes(
         transforms: (groups, outputs, rows, rows).
         path: One of `PATHS`.
         routing: The routing that will use them, if it is known: one without native code is not helped by the native path.
-        rectified: Whether votes are of the poses behind a ReLU.
+        apply_relu: Whether the poses still have to pass a ReLU before they vote. Native code applies it as it reads them.
 
     Raises:
         RuntimeError: The path is `fused` and there is no native library.
@@ -54,8 +54,8 @@ def make_votes(
     require_library(path)
     has_kernel = routing is None or routing.native is not None or path == "fused"
     if has_kernel and runs_natively(path, poses, transforms):
-        return FusedVotes(poses, transforms, rectified=rectified)
-    votes = FactoredVotes(poses, transforms, rectified=rectified)
+        return FusedVotes(poses, transforms, apply_relu=apply_relu)
+    votes = FactoredVotes(torch.relu(poses) if apply_relu else poses, transforms)
     if path != "dense" and not (path == "auto" and _should_be_built(votes)):
         return votes
     with full_precision(poses.device):
@@ -66,7 +66,7 @@ def _should_be_built(votes: FactoredVotes) -> bool:
     """Whether votes without native code are faster built in full, or can only be differentiated that way."""
     if torch.compiler.is_compiling() or torch.compiler.is_exporting() or torch.jit.is_tracing():  # type: ignore[attr-defined]
         return False
-    if library.is_transformed(votes.given, votes.transforms):
+    if library.is_transformed(votes.poses, votes.transforms):
         return True
     numbers = votes.batch * votes.inputs * votes.outputs * votes.rows * votes.cols
     return votes.device.type == "cpu" and numbers <= DENSE_NUMBERS

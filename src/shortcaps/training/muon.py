@@ -80,20 +80,19 @@ class Muon(torch.optim.AdamW):
     @torch.no_grad()
     def _take_orthogonal_step(self, group: dict[str, Any]) -> None:
         # Matrices of one shape take their step together: they are small, and what a step costs is the number of operators.
-        ahead: dict[torch.Size, list[Tensor]] = defaultdict(list)
-        weights: dict[torch.Size, list[Tensor]] = defaultdict(list)
+        alike: dict[Any, list[tuple[Tensor, Tensor]]] = defaultdict(list)
         for weight in group["params"]:
             if weight.grad is not None:
-                found = self._mean_ahead(weight)
-                ahead[found.shape].append(found)
-                weights[found.shape].append(weight)
-        for shape, matrices in ahead.items():
-            steps = orthogonalise(torch.stack(matrices)).mul_(LENGTH * max(shape) ** 0.5)
-            for weight, step in zip(weights[shape], steps, strict=True):
+                momentum = self._nesterov_momentum(weight)
+                alike[momentum.shape, momentum.dtype, momentum.device].append((weight, momentum))
+        for (shape, *_), members in alike.items():
+            steps = orthogonalise(torch.stack([momentum for _, momentum in members]))
+            steps.mul_(LENGTH * max(shape) ** 0.5)
+            for (weight, _), step in zip(members, steps, strict=True):
                 weight.mul_(1 - group["lr"] * group["weight_decay"]).add_(step.view(weight.shape), alpha=-group["lr"])
 
-    def _mean_ahead(self, weight: Tensor) -> Tensor:
-        """The running mean of a weight's gradients, this one included, moved on by one more step: (outputs, inputs)."""
+    def _nesterov_momentum(self, weight: Tensor) -> Tensor:
+        """The running mean of a weight's gradients as it would be after this gradient once more: (outputs, inputs)."""
         assert weight.grad is not None, "only weights with a gradient take a step"
         state = self.state[weight]
         if not state:
