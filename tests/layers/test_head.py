@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from dataclasses import fields
 
 import pytest
 import torch
+from torch import nn
 
 import shortcaps
 from shortcaps import CapsuleHead, Fuzzy
 from shortcaps.routing import Readout
 from shortcaps.routing.paths import make_votes
 from tests.oracles import routings as oracle
-from tests.problems import FUSED, ROUTINGS, routing_name
+from tests.problems import FUSED, PATHS, ROUTINGS, routing_name
 
 
 def head(routing: object = "fuzzy", **settings) -> CapsuleHead:
@@ -187,6 +189,43 @@ def test_the_head_compiles_whole_and_agrees_with_eager(readout: str) -> None:
     torch._dynamo.reset()
     compiled = torch.compile(made, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(compiled(maps), made(maps), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("path", ["auto", "dense", "factored"])
+def test_a_head_in_training_compiles_whole_with_its_gradients(path: str) -> None:
+    made = head(normalised=False, readout="joint", path=path).float().train()
+    features = torch.randn(3, 6, 4, 4)
+    torch._dynamo.reset()
+    compiled = torch.compile(made, fullgraph=True, backend="aot_eager")
+    gradients = []
+    for network in (compiled, made):
+        made.zero_grad()
+        network(features).square().sum().backward()
+        gradients.append([parameter.grad for parameter in made.parameters()])
+    torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+@pytest.mark.parametrize("keep_coefficients", [False, True])
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("routing", ROUTINGS, ids=routing_name)
+def test_a_relu_that_is_left_to_the_votes_is_one_that_is_not(
+    routing: shortcaps.Routing, path: str, keep_coefficients: bool, dropout: float
+) -> None:
+    made = head(routing, normalised=False, dropout=dropout, path=path).train()
+    by_itself = copy.deepcopy(made)
+    # What is no PrimaryCapsules keeps its ReLU to itself.
+    by_itself.primary[0] = nn.Sequential(by_itself.primary[0])
+    found = []
+    for network in (made, by_itself):
+        torch.manual_seed(0)
+        features = torch.linspace(-1, 1, 19 * 6 * 12, dtype=torch.float64).reshape(19, 6, 3, 4).requires_grad_()
+        capsules = network.capsules(features, keep_coefficients=keep_coefficients)
+        assert capsules.activation is not None
+        (capsules.activation.sum() + capsules.pose.square().sum()).backward()
+        found.append([capsules.pose, capsules.activation, features.grad, *(p.grad for p in network.parameters())])
+    for ours, expected in zip(*found, strict=True):
+        torch.testing.assert_close(ours, expected, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize(
