@@ -35,7 +35,7 @@ class Comparison:
         difference: The first minus the second.
         difference_interval: 95 % interval of the difference: paired by image, with digits or objects as clusters, and seeds.
         seeds: How many runs of each.
-        refitted: Whether both were trained on the validation images as well; the records say so, and paired.json does not.
+        refitted: Whether both were trained on the validation images as well. In tables and records; paired.json keeps to the fields it always had.
     """
 
     network: str
