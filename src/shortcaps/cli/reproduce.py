@@ -98,7 +98,7 @@ def table1_command(
 A cell is called NETWORK/DATASET, e.g. compact-23k/mnist, compact-23k-plain/mnist, cnn-23k/mnist. Every finished cell leaves a record and
 its answers to the test images; paired.json and the report are written from these alone. Repeat the command to continue a stopped one.
 All are trained by the recipe compact unless --recipe names another, and by default in single precision; the records in results/compact of
-all but the 23k networks were made with --precision bf16-mixed, and those marked ᵛ in its report with --refit.
+all but the 23k networks on affNIST were made with --precision bf16-mixed, and those marked ᵛ in its report with --refit.
 
 Examples:
 
